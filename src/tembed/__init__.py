@@ -1,0 +1,43 @@
+"""Feature embedding by template matching as a ResNet block (BMVC 2022).
+
+Names are imported when first used, so that ``tembed --help`` does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tembed import data as data
+    from tembed import maximizers as maximizers
+    from tembed.embedding import FeatureEmbedding as FeatureEmbedding
+    from tembed.losses import EmbeddingLoss as EmbeddingLoss
+    from tembed.models import Output as Output
+    from tembed.models import Trace as Trace
+    from tembed.models import create_model as create_model
+    from tembed.models import list_models as list_models
+
+_HOME = {
+    "FeatureEmbedding": "tembed.embedding",
+    "EmbeddingLoss": "tembed.losses",
+    "Output": "tembed.models",
+    "Trace": "tembed.models",
+    "create_model": "tembed.models",
+    "list_models": "tembed.models",
+}
+_SUBPACKAGES = ("data", "maximizers", "models")
+
+__all__ = [*_HOME, *_SUBPACKAGES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return import_module(f"tembed.{name}")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'tembed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
