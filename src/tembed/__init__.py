@@ -28,7 +28,7 @@ _HOME = {
 }
 _SUBPACKAGES = ("data", "maximizers", "models")
 
-__all__ = [*_HOME, *_SUBPACKAGES, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME, *_SUBPACKAGES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,57 @@
+"""The types that travel from the disk to the training loop."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of one size with their labels, whole in memory.
+
+    ``images``: uint8 ``(N, 3, H, W)``, laid out channels-last in memory. ``labels``: int64 ``(N,)``.
+    ``indices``: int64 ``(N,)``, each image's place in the stored pool. ``part_map``: uint8 ``(N, H, W)``, the
+    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), where the dataset knows it.
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    indices: Tensor
+    part_map: Tensor | None = None
+    parts: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.images.shape[2], self.images.shape[3]
+
+    def subset(self, which: Tensor) -> "ImageSet":
+        """The images at these positions, in this order."""
+        return ImageSet(
+            images=self.images[which].contiguous(memory_format=torch.channels_last),
+            labels=self.labels[which],
+            classes=self.classes,
+            indices=self.indices[which],
+            part_map=None if self.part_map is None else self.part_map[which],
+            parts=self.parts,
+        )
+
+
+@dataclass(frozen=True)
+class Splits:
+    """A dataset cut into train, validation and test, and what is needed to cut it so again."""
+
+    name: str
+    split: str
+    seed: int
+    sha256: str
+    train: ImageSet
+    val: ImageSet
+    test: ImageSet
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
