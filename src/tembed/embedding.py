@@ -1,0 +1,168 @@
+"""The block: match each patch to the classes, write a mixture of the class vectors (paper §3.3)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tembed import maximizers
+from tembed.errors import TembedError
+from tembed.maximizers import BNReLU
+
+CONCAT_VALUE_DIM = 192
+"""Size of the class vectors in the concatenating form, DN100-Ours-C (appendix A)."""
+
+
+class Matched(NamedTuple):
+    """What the block computes on a map ``(N, d, H, W)``; ``C`` classes.
+
+    ``features``: what the next stage reads, ``(N, out_channels, H, W)``. ``scores``: what every soft-max over the
+    classes takes, ``(N, C, H, W)``. ``mixing``: the weights ``p`` of the class vectors, ``(N, C, H, W)``.
+    ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None where
+    the scores are not fed back (deep supervision).
+    """
+
+    features: Tensor
+    scores: Tensor
+    mixing: Tensor | None
+    embedding: Tensor | None
+
+
+def half_window(height: int, width: int) -> tuple[int, int]:
+    """The paper's patch: half the map's side, 4x4 on CIFAR's 8x8 maps."""
+    return max(1, height // 2), max(1, width // 2)
+
+
+def patch_mean(f: Tensor, window: Sequence[int]) -> Tensor:
+    """Mean over the window centred at each pixel, of the features that exist there: ``(N, d, H, W)`` to the same.
+
+    A window of even side reaches one further on the far side: ``(k - 1) // 2`` before, ``k // 2`` after.
+    """
+    height, width = window
+    pooled = F.avg_pool2d(f, (height, width), stride=1, padding=(height // 2, width // 2), count_include_pad=False)
+    # The pooling pads both sides alike; for an even side that is one place too many, the first.
+    return pooled[..., 1 - height % 2 :, 1 - width % 2 :]
+
+
+class PatchScores(nn.Module):
+    """Class scores of each pixel's patch, ``a = alpha^T x_g + beta`` (§3.3): ``(N, d, H, W)`` to ``(N, C, H, W)``.
+
+    The window is half the map, taken at call time, unless one is given.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        *,
+        norm_before_pool: bool = False,
+        window: int | tuple[int, int] | None = None,
+    ):
+        super().__init__()
+        self.window = (window, window) if isinstance(window, int) else window
+        if self.window is not None and (len(self.window) != 2 or min(self.window) < 1):
+            raise TembedError(f"window must be a positive number or two, not {window!r}")
+        self.norm = nn.BatchNorm2d(channels) if norm_before_pool else nn.Identity()
+        self.score = nn.Conv2d(channels, num_classes, 1)
+
+    def forward(self, f: Tensor) -> Tensor:
+        # The mean and the linear map commute, and there are fewer classes than channels to average.
+        return patch_mean(self.score(self.norm(f)), self.window or half_window(*f.shape[2:]))
+
+
+class DeepSupervision(nn.Module):
+    """The ``-aux`` control: patches are scored and trained, and nothing is fed back (§4.2)."""
+
+    def __init__(self, channels: int, num_classes: int, *, window: int | tuple[int, int] | None = None):
+        super().__init__()
+        self.out_channels = channels
+        self.match = PatchScores(channels, num_classes, window=window)
+        initialize(self)
+
+    def steps(self, f: Tensor) -> Matched:
+        return Matched(f, self.match(f), None, None)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        return f, self.match(f)
+
+
+class FeatureEmbedding(nn.Module):
+    """Feature embedding by template matching, as a residual block (§3.3, Fig. 2).
+
+    Maps ``(N, channels, H, W)`` to ``(features, scores)``: the map for the next stage, ``(N, out_channels, H, W)``,
+    and the class scores of every patch, ``(N, num_classes, H, W)``, for `EmbeddingLoss`.
+
+    Args:
+        channels: ``d``, the input's channels.
+        num_classes: ``C``, the classes that patches are matched to.
+        concat: write ``cat[f, f']`` instead of ``conv1x1(f) + f'`` (DN100-Ours-C).
+        value_dim: size of the class vectors; by default ``channels``, or 192 with ``concat``.
+        norm_before_pool: batch-normalise the input of the score branch (WRN and DN).
+        softmax_on_bn: scores for the loss are those after batch normalisation (CIFAR-10).
+        smooth_shortcut: 2x2 average pool before the shortcut's convolution (RN and WRN on CIFAR-10).
+        bias: give the class vectors' and the shortcut's convolutions a bias (DN).
+        window: side of a patch, or its height and width; by default half the map.
+        maximizer: what turns scores into mixing weights: a name of `tembed.maximizers.create`, or a module.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        *,
+        concat: bool = False,
+        value_dim: int | None = None,
+        norm_before_pool: bool = False,
+        softmax_on_bn: bool = False,
+        smooth_shortcut: bool = False,
+        bias: bool = False,
+        window: int | tuple[int, int] | None = None,
+        maximizer: str | nn.Module = "bn-relu",
+    ):
+        super().__init__()
+        if concat and smooth_shortcut:
+            raise TembedError("smooth_shortcut pools before the shortcut's convolution; with concat there is none")
+        value_dim = value_dim or (CONCAT_VALUE_DIM if concat else channels)
+        self.out_channels = channels + value_dim if concat else value_dim
+        self.softmax_on_bn = softmax_on_bn
+        self.smooth_shortcut = smooth_shortcut
+        self.match = PatchScores(channels, num_classes, norm_before_pool=norm_before_pool, window=window)
+        self.maximizer = maximizers.create(maximizer, num_classes) if isinstance(maximizer, str) else maximizer
+        if softmax_on_bn and not isinstance(self.maximizer, BNReLU):
+            raise TembedError("softmax_on_bn takes the scores from BN-ReLU's normalisation: maximizer='bn-relu'")
+        self.values = nn.Conv2d(num_classes, value_dim, 1, bias=bias)
+        self.shortcut = None if concat else nn.Conv2d(channels, value_dim, 1, bias=bias)
+        initialize(self)
+
+    def steps(self, f: Tensor) -> Matched:
+        """Every quantity of the block by its name in the paper."""
+        scores = self.match(f)
+        if self.softmax_on_bn:
+            scores = self.maximizer.normalize(scores)  # type: ignore[operator]  # a BNReLU, checked above
+            mixing = F.relu(scores)
+        else:
+            mixing = self.maximizer(scores)
+        embedding = self.values(mixing)
+        return Matched(self._join(f, embedding), scores, mixing, embedding)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        matched = self.steps(f)
+        return matched.features, matched.scores
+
+    def _join(self, f: Tensor, embedding: Tensor) -> Tensor:
+        if self.shortcut is None:
+            return torch.cat([f, embedding], dim=1)
+        if self.smooth_shortcut:
+            f = patch_mean(f, (2, 2))
+        return self.shortcut(f) + embedding
+
+
+def initialize(module: nn.Module) -> None:
+    """He's normal initialisation (fan-in) for convolutions, zero for their biases; the rest as torch has it."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

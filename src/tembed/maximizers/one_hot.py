@@ -1,0 +1,42 @@
+"""P1: the best matching kernel, or none (§3.1)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tembed.maximizers.margin import ETA, MU, place
+
+
+class OneHotFunction(torch.autograd.Function):
+    """The linear program's solution; it is piecewise constant, so the gradient is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, mu: Tensor, dim: int) -> Tensor:
+        top, index = a.max(dim, keepdim=True)
+        return torch.zeros_like(a).scatter_(dim, index, (top > mu).to(a.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        (g,) = grads
+        return torch.zeros_like(g), g.new_zeros(()).expand(ctx.margin_shape), None
+
+
+def one_hot(a: Tensor, mu: float | Tensor = MU, dim: int = 1) -> Tensor:
+    """One-hot of the largest activation along ``dim`` if it exceeds ``mu``, else zeros (P1)."""
+    a, mu, dim = place(a, mu, 1.0, dim)
+    return OneHotFunction.apply(a, mu, dim)
+
+
+class OneHot(nn.Module):
+    """`one_hot`, scaled by ``eta``. Nothing can be learnt through it."""
+
+    def __init__(self, mu: float = MU, eta: float = ETA, dim: int = 1):
+        super().__init__()
+        self.mu, self.eta, self.dim = mu, eta, dim
+
+    def forward(self, a: Tensor) -> Tensor:
+        return self.eta * one_hot(a, self.mu, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"mu={self.mu}, eta={self.eta}, dim={self.dim}"

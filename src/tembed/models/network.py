@@ -1,0 +1,93 @@
+"""The frame that all networks share: stem, three stages, the block, the last stage, the head (Fig. 2)."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from tembed.embedding import DeepSupervision, FeatureEmbedding, initialize
+from tembed.maximizers import BNReLU
+
+Block = FeatureEmbedding | DeepSupervision
+BlockFactory = Callable[..., Block]
+"""Called with the channels, the classes and the block's options."""
+
+
+class Output(NamedTuple):
+    """What every network returns, in training and in evaluation alike.
+
+    ``logits``: ``(N, C)``. ``scores``: ``(N, C, H, W)``, one score a class and patch; None without a block.
+    """
+
+    logits: Tensor
+    scores: Tensor | None
+
+
+class Trace(NamedTuple):
+    """The named maps that the analysis reads (§4.3); those of the block are None where there is none.
+
+    ``stage3``: the output of stage 3, the block's input. ``scores``, ``softmax``: class scores of each patch and
+    their soft-max. ``mixing``: weights of the class vectors. ``embedding``: ``f'``. ``stage4``: the input of
+    stage 4, the block's output. ``logits``: the head's.
+    """
+
+    stage3: Tensor
+    scores: Tensor | None
+    softmax: Tensor | None
+    mixing: Tensor | None
+    embedding: Tensor | None
+    stage4: Tensor
+    logits: Tensor
+
+
+class Network(nn.Module):
+    """Images ``(N, 3, H, W)`` to `Output`. The networks differ in what they put into this frame."""
+
+    def __init__(
+        self,
+        stem: nn.Module,
+        stages: Sequence[nn.Module],
+        block: Block | None,
+        stage4: nn.Module,
+        width: int,
+        num_classes: int,
+    ):
+        super().__init__()
+        self.num_classes = num_classes
+        self.stem = stem
+        self.stage1, self.stage2, self.stage3 = stages
+        self.block = block
+        self.stage4 = stage4
+        self.norm = BNReLU(width)
+        self.head = nn.Linear(width, num_classes)
+        initialize(self)
+
+    def features(self, x: Tensor) -> Tensor:
+        """``h_1`` of Eq. 3.1: the network up to the block."""
+        return self.stage3(self.stage2(self.stage1(self.stem(x))))
+
+    def classify(self, f: Tensor) -> Tensor:
+        """Everything behind the block."""
+        return self.head(self.norm(self.stage4(f)).mean((2, 3)))
+
+    def forward(self, x: Tensor) -> Output:
+        f, scores = self.features(x), None
+        if self.block is not None:
+            f, scores = self.block(f)
+        return Output(self.classify(f), scores)
+
+    def trace(self, x: Tensor) -> Trace:
+        """The same computation as `forward`, with the maps on the way."""
+        f = self.features(x)
+        if self.block is None:
+            return Trace(f, None, None, None, None, f, self.classify(f))
+        matched = self.block.steps(f)
+        return Trace(
+            stage3=f,
+            scores=matched.scores,
+            softmax=matched.scores.softmax(1),
+            mixing=matched.mixing,
+            embedding=matched.embedding,
+            stage4=matched.features,
+            logits=self.classify(matched.features),
+        )

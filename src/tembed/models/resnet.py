@@ -1,0 +1,98 @@
+"""ResNet v2 with bottleneck units: RN20, RN26, RN38 (§3.4, §4.1, appendix A)."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from tembed import maximizers
+from tembed.embedding import DeepSupervision, FeatureEmbedding
+from tembed.maximizers import BNReLU
+from tembed.models.network import BlockFactory, Network
+from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
+
+Maximizer = Callable[[int], nn.Module]
+
+
+class Bottleneck(nn.Module):
+    """Pre-activation bottleneck unit, 1x1 - 3x3 - 1x1 (He et al. 2016).
+
+    The 3x3 convolution matches its kernels, ``maximizer`` picks among them, and the last 1x1 convolution writes
+    the picked kernels' vectors (§3.1). A projecting shortcut reads the pre-activated input, a plain one the raw.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        inner: int,
+        out: int,
+        *,
+        stride: int = 1,
+        project: bool = False,
+        preactivate: bool = True,
+        maximizer: Maximizer = BNReLU,
+    ):
+        super().__init__()
+        self.preact = BNReLU(channels) if preactivate else nn.Identity()
+        self.reduce = nn.Conv2d(channels, inner, 1, stride=stride, bias=False)
+        self.norm = BNReLU(inner)
+        self.match = nn.Conv2d(inner, inner, 3, padding=1, bias=False)
+        self.maximizer = maximizer(inner)
+        self.embed = nn.Conv2d(inner, out, 1, bias=False)
+        self.shortcut = nn.Conv2d(channels, out, 1, stride=stride, bias=False) if project else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        f = self.preact(x)
+        shortcut = x if self.shortcut is None else self.shortcut(f)
+        return shortcut + self.embed(self.maximizer(self.match(self.norm(self.reduce(f)))))
+
+
+def stage(channels: int, inner: int, out: int, units: int, stride: int, maximizer: Maximizer) -> nn.Sequential:
+    """Units of one width; the first one strides and projects."""
+    # The stem's BN-ReLU serves the very first unit, the only one that reads 16 channels.
+    first = Bottleneck(
+        channels, inner, out, stride=stride, project=True, preactivate=channels != 16, maximizer=maximizer
+    )
+    rest = (Bottleneck(out, inner, out, maximizer=maximizer) for _ in range(units - 1))
+    return nn.Sequential(first, *rest)
+
+
+def resnet(
+    num_classes: int,
+    input_size: int,
+    *,
+    units: int,
+    four_stages: bool = True,
+    block: BlockFactory | None = None,
+    maximizer: str = "bn-relu",
+    mu: float = maximizers.MU,
+    eta: float = maximizers.ETA,
+    eps: float = maximizers.EPS,
+    **block_options: Any,
+) -> Network:
+    """The frame filled with stages of ``units`` bottlenecks each.
+
+    ``maximizer``, with its constants, is what follows the 3x3 convolution of each unit; the stem keeps BN-ReLU.
+    """
+    pick = partial(maximizers.create, maximizer, mu=mu, eta=eta, eps=eps)
+    stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), BNReLU(16))
+    width = 128 if four_stages else 256
+    stages = [
+        stage(16, 32, 64, units, 2 if shrinks_early(input_size) else 1, pick),
+        stage(64, 64, 128, units, 2, pick),
+        stage(128, 128, width, units, 2, pick),
+    ]
+    last = stage(128, 128, 256, units, 1, pick) if four_stages else nn.Identity()
+    placed = block(width, num_classes, **block_options) if block else None
+    return Network(stem, stages, placed, last, 256, num_classes)
+
+
+MAXIMIZER_OPTIONS = ("maximizer", "mu", "eta", "eps")
+
+register_model("rn20", partial(resnet, units=2, four_stages=False), MAXIMIZER_OPTIONS)
+register_model("rn26", partial(resnet, units=2), MAXIMIZER_OPTIONS)
+register_model("rn26-aux", partial(resnet, units=2, block=DeepSupervision), (*MAXIMIZER_OPTIONS, "window"))
+register_model("rn26-embed", partial(resnet, units=2, block=FeatureEmbedding), MAXIMIZER_OPTIONS + BLOCK_OPTIONS)
+register_model("rn38", partial(resnet, units=3), MAXIMIZER_OPTIONS)
+register_model("rn38-embed", partial(resnet, units=3, block=FeatureEmbedding), MAXIMIZER_OPTIONS + BLOCK_OPTIONS)
