@@ -6,6 +6,9 @@ READY := .venv/.ready
 
 .PHONY: test demo lint clean
 
+# Waiting threads that spin cost more than they save when another process runs beside the tests.
+export OMP_WAIT_POLICY = PASSIVE
+
 test: lint
 	$(BIN)/pytest
 

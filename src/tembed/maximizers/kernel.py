@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("kernel.c")
-FLAGS = ("-O3", "-march=native", "-std=c11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 LANES = 16  # as in kernel.c
 
 Nodes = tuple[float, float, int]
@@ -115,7 +115,7 @@ def forward(library: ctypes.CDLL, a: Tensor, mu: Tensor, eps: float, dim: int, n
     p = empty_result(a, dim)
     if a.numel():
         plan, a, mu = _plan(a, mu, eps, dim, nodes)
-        scratch = torch.empty(plan.threads * 4 * (plan.kernels + 1) * LANES)
+        scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
         library.tembed_forward(ctypes.byref(plan), *map(_pointer, (a, mu, p, scratch)))
     return p
 
@@ -130,7 +130,7 @@ def backward(
         plan, a, mu = _plan(a, mu, eps, dim, nodes)
         if g.stride() != grad.stride():
             g = torch.empty_like(grad).copy_(g)
-        scratch = torch.empty(plan.threads * 5 * (plan.kernels + 1) * LANES)
+        scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
         library.tembed_backward(ctypes.byref(plan), *map(_pointer, (a, mu, g, grad, grad_mu, scratch)))
     return grad, grad_mu.unsqueeze(dim)
 

@@ -13,6 +13,7 @@ class OneHotFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mu: Tensor, dim: int) -> Tensor:
+        ctx.margin_shape = mu.shape
         top, index = a.max(dim, keepdim=True)
         return torch.zeros_like(a).scatter_(dim, index, (top > mu).to(a.dtype))
 

@@ -23,8 +23,16 @@ from tembed.maximizers import kernel
 from tembed.maximizers.margin import EPS, ETA, MU, place
 from tembed.maximizers.sampled import SAMPLES, SampledFunction
 
-NODES = {torch.float32: (-4.5, 5.5, 32), torch.float64: (-8.5, 8.5, 64)}
-"""First and last node, counted from the largest of ``b``, and their number."""
+
+def nodes(kernels: int, dtype: torch.dtype) -> kernel.Nodes:
+    """First and last node, counted from the largest of ``b``, and their number.
+
+    More kernels make the integrand narrower, and so need a finer step. In float32 the error stays within 4e-6 in the
+    value and 4e-5 in the gradient for up to 256 kernels.
+    """
+    if dtype == torch.float64:
+        return -8.5, 8.5, 64
+    return -4.5, 5.0, max(20, 12 + 2 * kernels.bit_length())
 
 
 class PerturbedFunction(torch.autograd.Function):
@@ -121,7 +129,7 @@ def integrate_gradient(g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int) -
 
 def _visit(a: Tensor, mu: Tensor, eps: float, dim: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """At each node: ``r`` of the activations, ``r`` of the slack, and ``E`` times the node's weight."""
-    low, high, count = NODES[a.dtype]
+    low, high, count = nodes(a.shape[dim], a.dtype)
     step = (high - low) / (count - 1)
     top = torch.maximum(a.amax(dim, keepdim=True), mu)
     far, far_slack = (top - a).mul_(eps), (top - mu).mul_(eps)  # nonnegative, so that u >= low and Phi(u) > 0
@@ -149,7 +157,7 @@ def perturbed_forward(a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
     library = kernel.load()
     if library is None:
         return integrate(a, mu, eps, dim)
-    return kernel.forward(library, a, mu, eps, dim, NODES[a.dtype])
+    return kernel.forward(library, a, mu, eps, dim, nodes(a.shape[dim], a.dtype))
 
 
 @torch.library.custom_op("tembed::perturbed_backward", mutates_args=(), device_types="cpu")
@@ -157,7 +165,7 @@ def perturbed_backward(g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int) -
     library = kernel.load()
     if library is None:
         return integrate_gradient(g, a, mu, eps, dim)
-    return kernel.backward(library, g, a, mu, eps, dim, NODES[a.dtype])
+    return kernel.backward(library, g, a, mu, eps, dim, nodes(a.shape[dim], a.dtype))
 
 
 @perturbed_forward.register_fake
