@@ -23,3 +23,11 @@ def test_help_does_not_wait_for_torch() -> None:
     """Help in under a second means that nothing heavy is imported; counting seconds here would be flaky."""
     code = "import sys; from tembed.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_models_prints_table_1_beside_the_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models"]) == 0
+    out = capsys.readouterr().out
+    assert "977,872 + 516C" in out
+    assert "0.98M + 516C" in out
+    assert "differs" not in out

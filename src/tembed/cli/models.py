@@ -1,0 +1,23 @@
+"""``tembed models``: Table 1's parameter column, counted here and as the paper prints it."""
+
+import tyro
+
+
+def models() -> int:
+    """Print every network of Table 1 with its parameters (C classes), beside the paper's numbers."""
+    from tembed.models.table1 import parameter_table
+
+    print(f"{'model':<16} {'paper':<13} {'parameters':>18}   {'Table 1':>14}")
+    disagreements = 0
+    for row in parameter_table():
+        counted = f"{row.constant:,} + {row.per_class}C"
+        printed = f"{row.paper_millions:.2f}M + {row.paper_per_class}C"
+        verdict = "" if row.agrees else "   differs"
+        disagreements += not row.agrees
+        print(f"{row.name:<16} {row.label:<13} {counted:>18}   {printed:>14}{verdict}")
+    print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network of the maximizers' ablation, not in Table 1")
+    return 1 if disagreements else 0
+
+
+def main(arguments: list[str]) -> int:
+    return tyro.cli(models, prog="tembed models", args=arguments)

@@ -1,0 +1,197 @@
+"""Every network of the registry against Table 1 and appendix A."""
+
+import pytest
+import torch
+from torch import nn
+
+from tembed import EmbeddingLoss, create_model, list_models
+from tembed.errors import TembedError
+from tembed.models import canonical_name
+
+# Trainable parameters, a constant and a number per class, at 32 and at 84 pixels.
+PARAMETERS = {
+    "rn26": ((961_488, 257), (961_488, 257)),
+    "rn26-aux": ((961_488, 386), (961_488, 386)),
+    "rn26-embed": ((977_872, 516), (977_872, 516)),
+    "rn38": ((1_423_824, 257), (1_423_824, 257)),
+    "rn38-embed": ((1_440_208, 516), (1_440_208, 516)),
+    "wrn16": ((1_281_232, 129), (1_281_232, 129)),
+    "wrn16-embed": ((1_297_872, 388), (1_297_872, 388)),
+    "dn100": ((1_200_318, 535), (1_122_513, 364)),
+    "dn100-embed": ((1_318_650, 1222), (1_152_438, 709)),
+    "dn100-embed-cat": ((1_355_178, 1264), (1_277_031, 922)),
+}
+# Channels out of each stage: stages 1 to 3, the block, stage 4 (appendix A); the same at 84 pixels for RN and WRN.
+WIDTHS = {
+    "rn20": (64, 128, 256, 256, 256),
+    "rn26": (64, 128, 128, 128, 256),
+    "rn26-aux": (64, 128, 128, 128, 256),
+    "rn26-embed": (64, 128, 128, 128, 256),
+    "rn38": (64, 128, 128, 128, 256),
+    "rn38-embed": (64, 128, 128, 128, 256),
+    "wrn16": (32, 64, 128, 128, 128),
+    "wrn16-embed": (32, 64, 128, 128, 128),
+    "dn100": (108, 150, 342, 342, 534),
+    "dn100-embed": (108, 150, 342, 342, 534),
+    "dn100-embed-cat": (108, 150, 342, 534, 726),
+}
+WIDTHS_84 = {
+    "dn100": (108, 150, 171, 171, 363),
+    "dn100-embed": (108, 150, 171, 171, 363),
+    "dn100-embed-cat": (108, 150, 171, 363, 555),
+}
+LABELS = {
+    "RN26": "rn26",
+    "RN26-aux.": "rn26-aux",
+    "RN26-Ours": "rn26-embed",
+    "RN38-Ours": "rn38-embed",
+    "WRN16": "wrn16",
+    "WRN16-Ours": "wrn16-embed",
+    "DN100-Ours": "dn100-embed",
+    "DN100-Ours-C": "dn100-embed-cat",
+}
+has_scores = {name: name.endswith(("-aux", "-embed", "-cat")) for name in WIDTHS}
+
+
+def test_the_registry_is_the_paper() -> None:
+    assert set(list_models()) == set(WIDTHS) == {"rn20", *PARAMETERS}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("classes", [10, 100])
+def test_parameters_equal_table_1(name: str, classes: int) -> None:
+    for input_size, (constant, per_class) in zip((32, 84), PARAMETERS[name], strict=True):
+        parameters = create_model(name, classes, input_size).parameters()
+        assert sum(p.numel() for p in parameters if p.requires_grad) == constant + per_class * classes
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+@pytest.mark.parametrize("input_size", [32, 84])
+def test_maps_equal_appendix_a(name: str, input_size: int) -> None:
+    model = create_model(name, 10, input_size).eval()
+    dense = name.startswith("dn")
+    sides = {(False, 32): (32, 16, 8), (False, 84): (42, 21, 11), (True, 32): (16, 8, 8), (True, 84): (42, 21, 10)}
+    x, shapes = model.stem(torch.randn(1, 3, input_size, input_size)), []
+    for stage in (model.stage1, model.stage2, model.stage3):
+        x = stage(x)
+        shapes.append(tuple(x.shape[1:]))
+    x = x if model.block is None else model.block(x)[0]
+    shapes += [tuple(x.shape[1:]), tuple(model.stage4(x).shape[1:])]
+    widths = WIDTHS_84.get(name, WIDTHS[name]) if input_size == 84 else WIDTHS[name]
+    first, second, third = sides[dense, input_size]
+    expected = zip(widths, (first, second, third, third, third), strict=True)
+    assert shapes == [(width, side, side) for width, side in expected]
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_output_is_the_same_type_in_training_and_evaluation(name: str) -> None:
+    model, x = create_model(name, 5), torch.randn(2, 3, 32, 32)
+    for mode in (True, False):
+        output = model.train(mode)(x)
+        assert output.logits.shape == (2, 5)
+        assert (output.scores is not None) == has_scores[name]
+        if output.scores is not None:
+            assert output.scores.shape == (2, 5, 8, 8)
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_trace_is_the_forward_pass_with_names(name: str) -> None:
+    options = {"softmax_on_bn": True} if "embed" in name else {}
+    model, x = create_model(name, 5, **options).eval(), torch.randn(2, 3, 32, 32)
+    output, trace = model(x), model.trace(x)
+    assert torch.equal(trace.logits, output.logits)
+    torch.testing.assert_close(model.classify(trace.stage4), trace.logits)
+    torch.testing.assert_close(model.features(x), trace.stage3)
+    if not has_scores[name]:
+        assert trace.scores is trace.softmax is trace.mixing is trace.embedding is None
+        return
+    assert torch.equal(trace.scores, output.scores)
+    torch.testing.assert_close(trace.softmax, trace.scores.softmax(1))
+    if "embed" in name:
+        torch.testing.assert_close(trace.mixing, trace.scores.relu())
+        torch.testing.assert_close(trace.embedding, model.block.values(trace.mixing))
+    assert not any(part._forward_hooks for part in model.modules())
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_every_parameter_receives_gradient(name: str) -> None:
+    torch.manual_seed(0)
+    model = create_model(name, 5)
+    output = model(torch.randn(4, 3, 32, 32))
+    EmbeddingLoss(0.5 if has_scores[name] else 0.0)(output, torch.tensor([0, 1, 2, 3])).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        assert parameter.grad.any(), parameter_name
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_convolutions_start_as_he_has_it(name: str) -> None:
+    """Standard deviation ``sqrt(2 / fan-in)``, zero bias: the block's too."""
+    torch.manual_seed(1)
+    model = create_model(name, 100)
+    for part in model.modules():
+        if isinstance(part, nn.Conv2d):
+            expected = (2 / part.weight[0].numel()) ** 0.5
+            assert part.weight.std().item() == pytest.approx(expected, rel=6 / part.weight.numel() ** 0.5)
+            assert part.bias is None or part.bias.eq(0).all()
+        if isinstance(part, nn.BatchNorm2d):
+            assert part.weight.eq(1).all()
+            assert part.bias.eq(0).all()
+
+
+def test_units_are_built_as_their_authors_built_them() -> None:
+    """Stride on the first convolution; a projection reads the pre-activated input, a plain shortcut the raw."""
+    unit = create_model("rn26").eval().stage2[0]
+    assert unit.reduce.stride == unit.shortcut.stride == (2, 2)
+    x = torch.randn(2, 64, 8, 8)
+    f = unit.preact(x)
+    torch.testing.assert_close(
+        unit(x) - unit.shortcut(f), unit.embed(unit.maximizer(unit.match(unit.norm(unit.reduce(f)))))
+    )
+    plain = create_model("wrn16").eval().stage4[0]
+    x = torch.randn(2, 128, 4, 4)
+    torch.testing.assert_close(plain(x) - x, plain.conv2(plain.norm(plain.conv1(plain.preact(x)))))
+
+
+@pytest.mark.parametrize("maximizer", ["bn-relu", "entropic", "perturbed"])
+def test_rn20_swaps_what_follows_its_six_3x3_convolutions(maximizer: str) -> None:
+    model = create_model("rn20", maximizer=maximizer, mu=2.5, eta=17, eps=1)
+    kinds = {"bn-relu": "BNReLU", "entropic": "Entropic", "perturbed": "Perturbed"}
+    units = [unit for stage in (model.stage1, model.stage2, model.stage3) for unit in stage]
+    assert [type(unit.maximizer).__name__ for unit in units] == [kinds[maximizer]] * 6
+    assert type(model.stem[1]).__name__ == "BNReLU"
+    if maximizer != "bn-relu":
+        assert (units[0].maximizer.mu, units[0].maximizer.eta, units[0].maximizer.eps) == (2.5, 17, 1)
+    EmbeddingLoss(0)(model(torch.randn(2, 3, 32, 32)), torch.tensor([1, 2])).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(("label", "name"), LABELS.items())
+def test_labels_of_the_paper_are_aliases(label: str, name: str) -> None:
+    assert canonical_name(label) == name
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(TembedError, match="near it: .*rn26-embed"):
+        create_model("rn26-embd")
+    with pytest.raises(TembedError, match="there are: rn20"):
+        create_model("transformer")
+    with pytest.raises(TembedError, match="rn26 has no option 'window'; it takes maximizer"):
+        create_model("rn26", window=3)
+    with pytest.raises(TembedError, match="wrn16 has no option 'mu'; it takes none"):
+        create_model("wrn16", mu=3)
+    with pytest.raises(TembedError, match="at least 1"):
+        create_model("rn26", num_classes=0)
+
+
+def test_odd_and_rectangular_images_pass() -> None:
+    for name in ("rn26-embed", "wrn16-embed", "dn100-embed-cat"):
+        assert create_model(name).eval()(torch.randn(1, 3, 37, 50)).logits.shape == (1, 10)
+
+
+@pytest.mark.parametrize("name", ["rn26-embed", "wrn16-embed", "dn100-embed-cat"])
+def test_exports(name: str) -> None:
+    model, x = create_model(name).eval(), torch.randn(2, 3, 32, 32)
+    exported = torch.export.export(model, (x,)).module()(x)
+    torch.testing.assert_close(exported.logits, model(x).logits, atol=1e-4, rtol=1e-4)

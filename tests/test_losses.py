@@ -1,0 +1,70 @@
+"""Eq. 3.1 against a plain triple loop over images and patches."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tembed import EmbeddingLoss, Output
+from tembed.errors import TembedError
+
+
+def cross_entropy(scores: list[float], label: int) -> float:
+    top = max(scores)
+    return top + math.log(sum(math.exp(s - top) for s in scores)) - scores[label]
+
+
+def looped_loss(logits: Tensor, scores: Tensor, labels: Tensor, weight: float) -> float:
+    count, _, height, width = scores.shape
+    total = 0.0
+    for n in range(count):
+        y = int(labels[n])
+        total += (1 - weight) * cross_entropy(logits[n].tolist(), y)
+        for i in range(height):
+            for j in range(width):
+                total += weight * cross_entropy(scores[n, :, i, j].tolist(), y) / (height * width)
+    return total / count
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("size", [(8, 8), (3, 5), (1, 1)])
+def test_equals_a_triple_loop(weight: float, size: tuple[int, int]) -> None:
+    logits, scores = 4 * torch.randn(5, 7, dtype=torch.double), 4 * torch.randn(5, 7, *size, dtype=torch.double)
+    labels = torch.randint(7, (5,))
+    loss = EmbeddingLoss(weight)(Output(logits, scores), labels)
+    assert loss.item() == pytest.approx(looped_loss(logits, scores, labels, weight), rel=1e-12)
+
+
+def test_terms_are_the_two_means() -> None:
+    output, labels = Output(torch.randn(4, 3), torch.randn(4, 3, 2, 2)), torch.tensor([0, 1, 2, 0])
+    loss = EmbeddingLoss(0.25)
+    head, patches = loss.terms(output, labels)
+    torch.testing.assert_close(loss(output, labels), 0.75 * head + 0.25 * patches)
+
+
+def test_without_scores_only_weight_zero_makes_sense() -> None:
+    output, labels = Output(torch.randn(4, 3), None), torch.tensor([0, 1, 2, 0])
+    torch.testing.assert_close(EmbeddingLoss(0)(output, labels), torch.nn.functional.cross_entropy(*output[:1], labels))
+    with pytest.raises(TembedError, match="no patch scores"):
+        EmbeddingLoss(0.5)(output, labels)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.5, math.nan])
+def test_a_weight_outside_zero_to_one_is_refused(weight: float) -> None:
+    with pytest.raises(TembedError, match="between 0 and 1"):
+        EmbeddingLoss(weight)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 3]), "label 3 is out of range for 3 classes"),
+        (torch.tensor([-1, 0]), "label -1 is out of range"),
+        (torch.tensor([0, 1, 2]), "one for each image"),
+        (torch.tensor([0.0, 1.0]), "int64"),
+    ],
+)
+def test_wrong_labels_are_named(labels: Tensor, message: str) -> None:
+    with pytest.raises(TembedError, match=message):
+        EmbeddingLoss()(Output(torch.randn(2, 3), torch.randn(2, 3, 4, 4)), labels)
