@@ -30,7 +30,7 @@ def register_model(name: str, build: Callable[..., Network], options: tuple[str,
 
 def list_models() -> list[str]:
     """The names that `create_model` knows."""
-    return list(_ENTRIES)
+    return sorted(_ENTRIES)
 
 
 def canonical_name(name: str) -> str:
@@ -39,7 +39,7 @@ def canonical_name(name: str) -> str:
     plain = plain.replace("-ours-c", "-embed-cat").replace("-ours", "-embed")
     if plain not in _ENTRIES:
         near = difflib.get_close_matches(plain, _ENTRIES, n=3, cutoff=0.5)
-        hint = f"near it: {', '.join(near)}" if near else f"there are: {', '.join(_ENTRIES)}"
+        hint = f"near it: {', '.join(near)}" if near else f"there are: {', '.join(list_models())}"
         raise TembedError(f"unknown model {name!r}; {hint}")
     return plain
 
