@@ -24,17 +24,3 @@ def fine_quadrature(
         p += step * e * r
         grad += eps * step * e * r * (g * r.sum(1, keepdim=True) - (g * r).sum(1, keepdim=True))
     return p[:, :-1], grad[:, :-1], grad[:, -1:]
-
-
-def peak_memory(function: object, *arguments: object) -> int:
-    """Most bytes that torch held at once during the call, beyond those it held before."""
-    assert callable(function)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        result = function(*arguments)
-    del result
-    held = peak = 0
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak

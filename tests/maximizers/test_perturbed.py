@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from references import fine_quadrature, peak_memory
+from memory import peak_memory
+from references import fine_quadrature
 from torch import Tensor
 
 from tembed import maximizers

@@ -12,6 +12,7 @@
 #define LANES 16
 #define FAR 6.0f /* past 6 deviations phi is 6e-9 and Phi is 1 - 1e-9: nothing in float32 */
 #define OUT 8.0f /* who lies 8 deviations below the largest wins in 8e-9 of the cases: left out */
+#define TINY 1e-10f /* a mass that does not count */
 
 typedef struct {
     int64_t pixels, kernels, inner; /* pixel q lies at outer step q / inner and inner step q % inner */
@@ -87,8 +88,7 @@ static int locate(const plan *s, int64_t start, int64_t *at, int64_t *mu_at) {
     return s->pixels - start < LANES ? (int)(s->pixels - start) : LANES;
 }
 
-/* Of each row: how far it lies below the largest of [a; mu], in deviations; exp(-(far + t)^2 / 2) / exp(-t^2 / 2) at the
- * first node, and the factor that takes it to the next; and the nearest lane. */
+/* Of each row: how far it lies below the largest of [a; mu], in deviations, and its nearest lane. */
 static void load(const plan *s, const float *a, const float *mu, const int64_t *at, const int64_t *mu_at, rows *x) {
     float top[LANES];
     for (int l = 0; l < LANES; l++) top[l] = x->far[s->kernels * LANES + l] = mu[mu_at[l]];
@@ -99,26 +99,31 @@ static void load(const plan *s, const float *a, const float *mu, const int64_t *
         }
     for (int64_t k = 0; k <= s->kernels; k++) {
         float nearest = OUT;
-#pragma omp simd
         for (int l = 0; l < LANES; l++) {
             float d = s->eps * (top[l] - x->far[k * LANES + l]);
             d = d > OUT ? OUT : d; /* so written that NaN stays NaN */
-            float in = d >= OUT ? 0.0f : 1.0f;
             x->far[k * LANES + l] = d;
-            x->density[k * LANES + l] = in * exp_bounded(-d * (0.5f * d + s->first));
-            x->decay[k * LANES + l] = exp_bounded(-d * s->step);
-        }
-        for (int l = 0; l < LANES; l++) {
-            float d = x->far[k * LANES + l];
             nearest = d >= nearest ? nearest : d; /* NaN is near */
         }
         x->nearest[k] = nearest;
     }
 }
 
+/* Make ready to walk the nodes from t by steps: exp(-(far + t)^2 / 2) / exp(-t^2 / 2), and its factor a step. */
+static void aim(const plan *s, rows *x, float t, float step) {
+    int64_t n = (s->kernels + 1) * LANES;
+    float *restrict far = x->far, *restrict density = x->density, *restrict decay = x->decay;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float d = far[i], in = d >= OUT ? 0.0f : 1.0f;
+        density[i] = in * exp_bounded(-d * (0.5f * d + t));
+        decay[i] = exp_bounded(-d * step);
+    }
+}
+
 /* One row at the node t: its ratios, and its factor of the mass. */
-static inline void step_row(float *restrict far, float *restrict density, const float *restrict decay, float *restrict r,
-                            float *restrict mass, float t, float scale, int may_be_negative) {
+static inline void step_row(const float *restrict far, float *restrict density, const float *restrict decay,
+                            float *restrict r, float *restrict mass, float t, float scale, int may_be_negative) {
 #pragma omp simd
     for (int l = 0; l < LANES; l++) {
         mass[l] *= normal(far[l] + t, density[l] * scale, may_be_negative, &r[l]);
@@ -126,9 +131,12 @@ static inline void step_row(float *restrict far, float *restrict density, const 
     }
 }
 
-/* The node t: r = phi / Phi of each row within reach, and mass = step * prod Phi. Returns whether any row is. */
-static int visit(const plan *s, float t, const rows *x, float *mass) {
-    int any = 0;
+enum { COUNTS, SKIP, END };
+
+/* The node t: r = phi / Phi of each row within reach, and mass = step * prod Phi. Returns whether it counts, and
+ * whether the walk ends: going down (way 0) when the mass has vanished, going up when no row is in reach any more. */
+static int visit(const plan *s, int way, float t, const rows *x, float *mass) {
+    int any = 0, heavy = 0;
     float scale = exp_bounded(-0.5f * t * t);
     for (int l = 0; l < LANES; l++) mass[l] = s->step;
     for (int64_t k = 0; k <= s->kernels; k++) {
@@ -140,78 +148,92 @@ static int visit(const plan *s, float t, const rows *x, float *mass) {
         else
             step_row(x->far + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 0);
     }
-    return any;
+    for (int l = 0; l < LANES; l++) heavy |= !(mass[l] <= TINY); /* NaN counts */
+    return !any || (!heavy && way == 0) ? END : heavy ? COUNTS : SKIP;
 }
 
-/* p_k = integral of phi(u_k) prod_{j != k} Phi(u_j). */
-void tembed_forward(const plan *s, const float *a, const float *mu, float *p, float *scratch) {
-    int64_t blocks = (s->pixels + LANES - 1) / LANES;
-#pragma omp parallel for num_threads(s->threads) schedule(static)
-    for (int thread = 0; thread < s->threads; thread++) {
-        rows x = share(s, scratch, thread);
-        float mass[LANES];
-        int64_t at[LANES], mu_at[LANES];
-        for (int64_t b = blocks * thread / s->threads; b < blocks * (thread + 1) / s->threads; b++) {
-            int real = locate(s, b * LANES, at, mu_at);
-            load(s, a, mu, at, mu_at, &x);
-            memset(x.sum, 0, s->kernels * LANES * sizeof(float));
-            for (int n = 0; n < s->nodes; n++) {
-                float t = s->first + n * s->step;
-                if (!visit(s, t, &x, mass)) break;
-                for (int64_t k = 0; k < s->kernels; k++) {
-                    if (x.nearest[k] + t > FAR) continue;
-                    float *restrict sum = x.sum + k * LANES, *restrict r = x.r + k * LANES;
+/* The walk down from the largest activation (way 0), or up (way 1): its first node, its step and its length. */
+static int way_of(const plan *s, int way, float *t, float *step) {
+    int below = (int)(-s->first / s->step) + 1; /* nodes under 0 */
+    *step = way ? s->step : -s->step;
+    *t = s->first + (way ? below : below - 1) * s->step;
+    return way ? s->nodes - below : below;
+}
+
+/* The node's part of p_k = integral of phi(u_k) prod_{j != k} Phi(u_j). */
+static void add_value(const plan *s, float t, const rows *x, const float *mass) {
+    for (int64_t k = 0; k < s->kernels; k++) {
+        if (x->nearest[k] + t > FAR) continue;
+        float *restrict sum = x->sum + k * LANES, *restrict r = x->r + k * LANES;
 #pragma omp simd
-                    for (int l = 0; l < LANES; l++) sum[l] += mass[l] * r[l];
-                }
-            }
-            for (int64_t k = 0; k < s->kernels; k++)
-                for (int l = 0; l < real; l++) p[at[l] + k * s->kernel_step] = x.sum[k * LANES + l];
+        for (int l = 0; l < LANES; l++) sum[l] += mass[l] * r[l];
+    }
+}
+
+/* The node's part of the integral of E r_i (g_i R - G), with R = sum_j r_j and G = sum_j g_j r_j. */
+static void add_gradient(const plan *s, float t, const rows *x, const float *mass) {
+    float R[LANES] = {0}, G[LANES] = {0};
+    for (int64_t k = 0; k <= s->kernels; k++) {
+        if (x->nearest[k] + t > FAR) continue;
+        float *restrict r = x->r + k * LANES, *restrict g = x->g + k * LANES;
+#pragma omp simd
+        for (int l = 0; l < LANES; l++) {
+            R[l] += r[l];
+            G[l] += r[l] * g[l];
+        }
+    }
+    for (int64_t k = 0; k <= s->kernels; k++) {
+        if (x->nearest[k] + t > FAR) continue;
+        float *restrict sum = x->sum + k * LANES, *restrict r = x->r + k * LANES, *restrict g = x->g + k * LANES;
+#pragma omp simd
+        for (int l = 0; l < LANES; l++) sum[l] += mass[l] * r[l] * (g[l] * R[l] - G[l]);
+    }
+}
+
+/* Both walks over the nodes, for the block of pixels that is loaded. */
+static void integrate(const plan *s, rows *x) {
+    float mass[LANES], start, step;
+    memset(x->sum, 0, (s->kernels + 1) * LANES * sizeof(float));
+    for (int way = 0; way < 2; way++) {
+        int nodes = way_of(s, way, &start, &step);
+        aim(s, x, start, step);
+        for (int n = 0; n < nodes; n++) {
+            float t = start + n * step;
+            int verdict = visit(s, way, t, x, mass);
+            if (verdict == END) break;
+            if (verdict == SKIP) continue;
+            if (x->g)
+                add_gradient(s, t, x, mass);
+            else
+                add_value(s, t, x, mass);
         }
     }
 }
 
-/* grad_i = eps * integral of E r_i (g_i R - G), with R = sum_j r_j and G = sum_j g_j r_j; g of the slack is 0.
- * grad_mu holds one number a pixel, in the pixels' order. */
-void tembed_backward(const plan *s, const float *a, const float *mu, const float *g, float *grad, float *grad_mu,
-                     float *scratch) {
+/* p for g = NULL, else J^T g for the activations and, one number a pixel in the pixels' order, for mu.
+ * Scratch: threads * 7 * (kernels + 1) * LANES floats. */
+void tembed_perturbed(const plan *s, const float *a, const float *mu, const float *g, float *out, float *grad_mu,
+                      float *scratch) {
     int64_t blocks = (s->pixels + LANES - 1) / LANES;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int thread = 0; thread < s->threads; thread++) {
         rows x = share(s, scratch, thread);
-        float mass[LANES], R[LANES], G[LANES];
         int64_t at[LANES], mu_at[LANES];
+        float scale = g ? s->eps : 1.0f;
+        if (!g) x.g = NULL;
         for (int64_t b = blocks * thread / s->threads; b < blocks * (thread + 1) / s->threads; b++) {
             int real = locate(s, b * LANES, at, mu_at);
             load(s, a, mu, at, mu_at, &x);
-            memset(x.sum, 0, (s->kernels + 1) * LANES * sizeof(float));
-            for (int64_t k = 0; k < s->kernels; k++)
-                for (int l = 0; l < LANES; l++) x.g[k * LANES + l] = g[at[l] + k * s->kernel_step];
-            memset(x.g + s->kernels * LANES, 0, LANES * sizeof(float));
-            for (int n = 0; n < s->nodes; n++) {
-                float t = s->first + n * s->step;
-                if (!visit(s, t, &x, mass)) break;
-                memset(R, 0, sizeof R);
-                memset(G, 0, sizeof G);
-                for (int64_t k = 0; k <= s->kernels; k++) {
-                    if (x.nearest[k] + t > FAR) continue;
-                    float *restrict r = x.r + k * LANES, *restrict gk = x.g + k * LANES;
-#pragma omp simd
-                    for (int l = 0; l < LANES; l++) {
-                        R[l] += r[l];
-                        G[l] += r[l] * gk[l];
-                    }
-                }
-                for (int64_t k = 0; k <= s->kernels; k++) {
-                    if (x.nearest[k] + t > FAR) continue;
-                    float *restrict sum = x.sum + k * LANES, *restrict r = x.r + k * LANES, *restrict gk = x.g + k * LANES;
-#pragma omp simd
-                    for (int l = 0; l < LANES; l++) sum[l] += mass[l] * r[l] * (gk[l] * R[l] - G[l]);
-                }
+            if (g) {
+                memset(x.g + s->kernels * LANES, 0, LANES * sizeof(float)); /* the slack's */
+                for (int64_t k = 0; k < s->kernels; k++)
+                    for (int l = 0; l < LANES; l++) x.g[k * LANES + l] = g[at[l] + k * s->kernel_step];
             }
+            integrate(s, &x);
             for (int64_t k = 0; k < s->kernels; k++)
-                for (int l = 0; l < real; l++) grad[at[l] + k * s->kernel_step] = s->eps * x.sum[k * LANES + l];
-            for (int l = 0; l < real; l++) grad_mu[b * LANES + l] = s->eps * x.sum[s->kernels * LANES + l];
+                for (int l = 0; l < real; l++) out[at[l] + k * s->kernel_step] = scale * x.sum[k * LANES + l];
+            if (g)
+                for (int l = 0; l < real; l++) grad_mu[b * LANES + l] = scale * x.sum[s->kernels * LANES + l];
         }
     }
 }

@@ -114,9 +114,7 @@ def forward(library: ctypes.CDLL, a: Tensor, mu: Tensor, eps: float, dim: int, n
     """``p`` of P2 for float32 ``a``; ``mu`` has ``a``'s shape with size 1 along ``dim``."""
     p = empty_result(a, dim)
     if a.numel():
-        plan, a, mu = _plan(a, mu, eps, dim, nodes)
-        scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
-        library.tembed_forward(ctypes.byref(plan), *map(_pointer, (a, mu, p, scratch)))
+        _run(library, a, mu, None, p, None, eps, dim, nodes)
     return p
 
 
@@ -127,12 +125,28 @@ def backward(
     grad = empty_result(a, dim)
     grad_mu = torch.zeros(a.movedim(dim, -1).shape[:-1])
     if a.numel():
-        plan, a, mu = _plan(a, mu, eps, dim, nodes)
         if g.stride() != grad.stride():
             g = torch.empty_like(grad).copy_(g)
-        scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
-        library.tembed_backward(ctypes.byref(plan), *map(_pointer, (a, mu, g, grad, grad_mu, scratch)))
+        _run(library, a, mu, g, grad, grad_mu, eps, dim, nodes)
     return grad, grad_mu.unsqueeze(dim)
+
+
+def _run(
+    library: ctypes.CDLL,
+    a: Tensor,
+    mu: Tensor,
+    g: Tensor | None,
+    out: Tensor,
+    grad_mu: Tensor | None,
+    eps: float,
+    dim: int,
+    nodes: Nodes,
+) -> None:
+    plan, a, mu = _plan(a, mu, eps, dim, nodes)
+    scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
+    tensors = (a, mu, g, out, grad_mu, scratch)
+    pointers = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
+    library.tembed_perturbed(ctypes.byref(plan), *pointers)
 
 
 def _plan(a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes) -> tuple[Plan, Tensor, Tensor]:
@@ -155,7 +169,3 @@ def _plan(a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes) -> tuple[Pl
     threads = min(torch.get_num_threads(), 1 + blocks * kernels // 256)  # a thread is worth some work
     step = (high - low) / (count - 1)
     return Plan(pixels, kernels, inner, *steps, *mu_steps, eps, low, step, count, threads), a, mu
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
