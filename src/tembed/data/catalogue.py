@@ -89,6 +89,7 @@ MINI_IMAGENET = Known(
         "miniimagenet.zip",
         "miniImageNet.zip",
         "miniImageNet",
+        "mini-imagenet",
         "miniimagenet",
         "mini-imagenet-cache-train.pkl",
     ),

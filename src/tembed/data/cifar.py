@@ -11,7 +11,7 @@ from tembed.data.decoding import decode_batch
 from tembed.data.pickles import read_pickle
 from tembed.data.reading import Block, Origin, Reading, UInt8, planes_to_block
 from tembed.data.reporting import Reporter
-from tembed.data.trees import Tree, read, where
+from tembed.data.trees import Tree, open_member, read, where
 from tembed.errors import TembedError
 
 ROW = 3 * 32 * 32
@@ -91,7 +91,7 @@ def _reading(
 def _pickled(key: str) -> Callable[[Tree, str, Origin], Block]:
     def part(tree: Tree, name: str, origin: Origin) -> Block:
         at = where(tree, name)
-        with tree.open(name) as stream:
+        with open_member(tree, name) as stream:
             found = read_pickle(stream, tree.size(name), at)
         data, labels = found.get("data"), found.get(key)
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (ROW,):

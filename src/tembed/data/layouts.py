@@ -31,6 +31,6 @@ def recognise(
                 return reader(tree, folder, reporter)
         if present := [name for name in mini_imagenet.CACHES if name in files]:
             return mini_imagenet.read_caches(tree, folder, present, reporter)
-        if "train.csv" in files and files & {"val.csv", "test.csv"}:
+        if "train.csv" in files and (files >= set(mini_imagenet.CSVS) or f"{folder}images/" in folders):
             return mini_imagenet.read_csvs(tree, folder, size, skip_broken, reporter)
     return read_class_folders(tree, size, skip_broken, reporter)

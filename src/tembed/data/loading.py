@@ -5,10 +5,11 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tembed.data.catalogue import KNOWN
 from tembed.data.images import ImageSet, Splits
-from tembed.data.reading import Int64, UInt8
+from tembed.data.reading import Int64
 from tembed.data.splits import Places, official_split, paper_split
 from tembed.data.storage import Stored, default_root, is_stored, open_stored, stored_names
 from tembed.errors import TembedError
@@ -34,7 +35,7 @@ def load(
     stored = open_stored(root, name)
     places = places_of(stored, split, seed)
     train = _take(stored, places.train)
-    mean, std = statistics(stored.images, places.train)
+    mean, std = statistics(train.images)
     return Splits(
         name=name,
         split=split,
@@ -64,17 +65,18 @@ def places_of(stored: Stored, split: str, seed: int) -> Places:
     raise TembedError(f"split {split!r} is unknown: use 'paper' or 'official'")
 
 
-def statistics(images: UInt8, which: Int64) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    """Mean and standard deviation of each channel over these images, from exact integer sums."""
-    total = np.zeros(3, np.int64)
-    squares = np.zeros(3, np.int64)
-    for start in range(0, len(which), 512):
-        pixels = torch.from_numpy(images[which[start : start + 512]]).reshape(-1, 3).to(torch.int32)
-        total += pixels.sum(0, dtype=torch.int64).numpy()
-        squares += pixels.square_().sum(0, dtype=torch.int64).numpy()
-    count = len(which) * images.shape[1] * images.shape[2]
-    mean = total / count
-    variance = squares / count - mean**2
+def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Mean and standard deviation of each channel of ``(N, 3, H, W)``, from exact integer sums."""
+    rows = images.permute(0, 2, 3, 1).flatten(1).numpy()
+    total = np.zeros(rows.shape[1], np.int64)
+    squares = np.zeros(rows.shape[1], np.int64)
+    for start in range(0, len(rows), 64):  # few enough to stay in the cache
+        block = rows[start : start + 64].astype(np.uint32)
+        total += block.sum(0)
+        squares += np.square(block, out=block).sum(0)
+    count = rows.size / 3
+    mean = total.reshape(-1, 3).sum(0) / count
+    variance = squares.reshape(-1, 3).sum(0) / count - mean**2
     red, green, blue = (mean / 255).tolist()
     red_std, green_std, blue_std = (np.sqrt(np.maximum(variance, 0)) / 255).tolist()
     return (red, green, blue), (red_std, green_std, blue_std)

@@ -16,7 +16,7 @@ from tembed.data.decoding import Item, decode_items
 from tembed.data.pickles import read_pickle
 from tembed.data.reading import Block, Int64, Origin, Reading, UInt8
 from tembed.data.reporting import Reporter
-from tembed.data.trees import Tree, read, where
+from tembed.data.trees import Tree, open_member, read, where
 from tembed.errors import TembedError
 
 CSVS = ("train.csv", "val.csv", "test.csv")
@@ -102,7 +102,7 @@ def _cached(
 
 def _cache(tree: Tree, name: str) -> tuple[UInt8, dict[str, Int64]]:
     at = where(tree, name)
-    with tree.open(name) as stream:
+    with open_member(tree, name) as stream:
         found = read_pickle(stream, tree.size(name), at)
     images, by_class = found.get("image_data"), found.get("class_dict")
     if not isinstance(images, np.ndarray) or not isinstance(by_class, dict):

@@ -141,6 +141,8 @@ def read_pickle(stream: IO[bytes], size: int, where: str) -> dict[str, Any]:
     """The dictionary in a pickle of ``size`` bytes; ``where`` names it in errors."""
     try:
         found = _plain(_Reader(_Bounded(stream, size)).load(), {}, 0)
+        if stream.read(1):  # reading to the end also makes an archive verify its checksum
+            raise EOFError("something follows its end")
     except _Refused as error:
         raise TembedError(
             f"{where} is a pickle that holds {error}; only arrays, strings, numbers and lists are read, "

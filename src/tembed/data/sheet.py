@@ -8,8 +8,9 @@ from PIL import Image, ImageDraw, ImageFont
 from tembed.data.reading import UInt8
 from tembed.data.splits import shuffled
 from tembed.data.storage import Stored, default_root, open_stored
+from tembed.errors import TembedError
 
-TILE, GAP, LABEL, MARGIN, TITLE = 64, 4, 150, 16, 40
+TILE, GAP, LABEL, MARGIN, TITLE, GUTTER = 64, 4, 160, 16, 40, 32
 INK, PAPER, QUIET = "#1a1a1a", "#ffffff", "#666666"
 ROWS = 25  # classes below each other before a new column of them begins
 
@@ -25,30 +26,36 @@ def contact_sheet(
     each = each or (12 if len(stored.classes) <= ROWS else 6)
     rows = min(ROWS, len(stored.classes))
     columns = -(-len(stored.classes) // rows)
-    strip = LABEL + each * (TILE + GAP)
-    sheet = Image.new("RGB", (2 * MARGIN + columns * strip, TITLE + rows * (TILE + GAP) + MARGIN), PAPER)
+    font = ImageFont.load_default(14)
+    label_width = min(LABEL, 12 + max(int(font.getlength(name)) for name in (*stored.classes, "00,000")))
+    strip = label_width + each * (TILE + GAP) + GUTTER
+    width = 2 * MARGIN + columns * strip - GUTTER
+    sheet = Image.new("RGB", (max(width, 640), TITLE + rows * (TILE + GAP) + MARGIN), PAPER)
     draw = ImageDraw.Draw(sheet)
-    height, width = stored.images.shape[1:3]
-    title = f"{name}: {len(stored.labels):,} images of {width}x{height} in {len(stored.classes)} classes"
+    high, wide = stored.images.shape[1:3]
+    title = f"{name}: {len(stored.labels):,} images of {wide}x{high} in {len(stored.classes)} classes"
     draw.text((MARGIN, 10), title, INK, ImageFont.load_default(18))
     rank = shuffled(len(stored.labels), 0)
     for label, class_name in enumerate(stored.classes):
         x = MARGIN + label // rows * strip
         y = TITLE + label % rows * (TILE + GAP)
         members = np.flatnonzero(stored.labels == label)
-        _write_name(draw, (x, y), class_name, len(members))
+        _write_name(draw, (x, y), label_width - 12, class_name, len(members))
         chosen = members[np.argsort(rank[members])][:each]
         for place, tile in enumerate(_tiles(stored, chosen)[:each]):
-            sheet.paste(tile, (x + LABEL + place * (TILE + GAP), y))
+            sheet.paste(tile, (x + label_width + place * (TILE + GAP), y))
     if out is not None:
-        sheet.save(out, format="PNG")
+        try:
+            sheet.save(out, format="PNG")
+        except OSError as error:
+            raise TembedError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
     return sheet
 
 
-def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], name: str, count: int) -> None:
+def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, name: str, count: int) -> None:
     font = ImageFont.load_default(14)
     shown = name
-    while draw.textlength(shown, font) > LABEL - 10 and len(shown) > 1:
+    while draw.textlength(shown, font) > width and len(shown) > 1:
         shown = shown.removesuffix("…")[:-1] + "…"
     draw.text((at[0], at[1] + 14), shown, INK, font)
     draw.text((at[0], at[1] + 34), f"{count:,}", QUIET, ImageFont.load_default(12))

@@ -81,7 +81,7 @@ def copies(known: Known, root: Path, copy: Path | None) -> Iterator[Path]:
     places = [root, Path(os.environ.get("TEMBED_DATA") or root), Path.cwd()]
     for place in dict.fromkeys(place.resolve() for place in places):
         for usual in known.usual_names:
-            if (place / usual).exists():
+            if (place / usual).exists() and not (place / usual / "manifest.json").exists():
                 # the three cached pickles are one dataset: read their folder
                 yield place if usual.endswith(".pkl") else place / usual
 

@@ -27,6 +27,8 @@ from tembed.data.reading import Int64, Reading, UInt8
 from tembed.errors import TembedError
 
 FORMAT = 1
+SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
+FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -73,7 +75,11 @@ def stored_names(root: Path) -> list[str]:
 
 
 def is_stored(root: Path, name: str) -> bool:
-    return (root / check_name(name) / "manifest.json").is_file()
+    path = root / check_name(name) / "manifest.json"
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise TembedError(f"{path} cannot be read ({error.strerror}): make it readable") from None
 
 
 def open_stored(root: Path, name: str) -> Stored:
@@ -84,23 +90,14 @@ def open_stored(root: Path, name: str) -> Stored:
     for key, shape in manifest["shapes"].items():
         path = folder / f"{key}.npy"
         try:
-            arrays[key] = np.load(path, mmap_mode="r" if key in ("images", "part_map") else None)
-        except (OSError, ValueError, EOFError) as error:
+            arrays[key] = np.load(path, mmap_mode=None if key in SMALL else "r")
+            right = list(arrays[key].shape) == shape
+        except Exception as error:  # NumPy's reader raises many types on damaged files
             raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
-        if list(arrays[key].shape) != shape:
-            raise TembedError(f"{path} is {arrays[key].shape}, its manifest says {shape}: {_again(folder)}")
-    try:
-        return Stored(
-            name,
-            folder,
-            manifest,
-            arrays["images"],
-            arrays["labels"],
-            arrays["origin"],
-            arrays.get("part_map"),
-        )
-    except KeyError as error:
-        raise TembedError(f"{folder / 'manifest.json'} lacks {error}: {_again(folder)}") from None
+        if not right or (key in SMALL and array_sha256(arrays[key]) != manifest["files"].get(key)):
+            raise TembedError(f"{path} is not what its manifest says: {_again(folder)}")
+    images, part_map = arrays["images"], arrays.get("part_map")
+    return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -108,11 +105,13 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text("utf-8"))
         found = manifest["format"]
-        whole = all(key in manifest for key in ("shapes", "classes", "sha256", "files"))
+        whole = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
-    if found != FORMAT or not whole:
-        raise TembedError(f"{path} has format {found!r}, this version reads {FORMAT}: {_again(folder)}")
+    if found != FORMAT or not whole or not {"images", *SMALL} <= set(manifest["shapes"]):
+        raise TembedError(
+            f"{path} is incomplete or not of format {FORMAT}, which this version reads: {_again(folder)}"
+        )
     return manifest
 
 
@@ -193,10 +192,8 @@ def _settle(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        if not target.is_dir():
-            raise TembedError(
-                f"{target} is in the way: move that file away, or choose another name"
-            ) from None
+        if not (target / "manifest.json").is_file():
+            raise TembedError(f"{target} is in the way: move it elsewhere, or choose another name") from None
         if _manifest(target)["sha256"] != manifest["sha256"]:
             raise TembedError(
                 f"{target} already holds other images: choose another name, or remove that folder first"

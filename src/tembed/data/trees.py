@@ -37,15 +37,23 @@ def where(tree: Tree, name: str) -> str:
     return str(tree.path) if tree.path.name == name else f"{tree.path}: {name}"
 
 
-def read(tree: Tree, name: str) -> bytes:
-    """A member's bytes, or a clear error."""
+def open_member(tree: Tree, name: str) -> IO[bytes]:
+    """A member as a stream, or a clear error."""
     try:
-        with tree.open(name) as stream:
-            return stream.read()
+        return tree.open(name)
     except TembedError:
         raise
     except Exception as error:  # zipfile and tarfile raise many types on damaged members
         raise TembedError(f"{where(tree, name)} cannot be read ({_reason(error)})") from None
+
+
+def read(tree: Tree, name: str) -> bytes:
+    """A member's bytes, or a clear error."""
+    with open_member(tree, name) as stream:
+        try:
+            return stream.read()
+        except Exception as error:
+            raise TembedError(f"{where(tree, name)} cannot be read ({_reason(error)})") from None
 
 
 @contextmanager
