@@ -71,9 +71,9 @@ def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float,
     total = np.zeros(rows.shape[1], np.int64)
     squares = np.zeros(rows.shape[1], np.int64)
     for start in range(0, len(rows), 64):  # few enough to stay in the cache
-        block = rows[start : start + 64].astype(np.uint32)
-        total += block.sum(0)
-        squares += np.square(block, out=block).sum(0)
+        block = rows[start : start + 64].astype(np.int32)
+        total += block.sum(0, dtype=np.int32)
+        squares += np.square(block, out=block).sum(0, dtype=np.int32)
     count = rows.size / 3
     mean = total.reshape(-1, 3).sum(0) / count
     variance = squares.reshape(-1, 3).sum(0) / count - mean**2
