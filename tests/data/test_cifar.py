@@ -61,9 +61,9 @@ def test_the_official_split_is_the_published_one(
 
 def test_other_pixels_may_not_be_called_cifar10(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     path = make.folder(tmp_path / "c", make.cifar10_files("pickles"))
-    with pytest.raises(TembedError, match="c is not the published cifar10: 60 images.*under another name"):
+    with pytest.raises(TembedError, match=r"c is not the published cifar10: 60 images.*under another name"):
         import_images(path, "cifar10")
-    with pytest.raises(TembedError, match="2 classes .* not those of CIFAR-10"):
+    with pytest.raises(TembedError, match=r"2 classes .* not those of CIFAR-10"):
         import_images(make.folder(tmp_path / "p", make.class_folders({"a": 1, "b": 1})), "cifar10")
     assert not (root / "cifar10").exists()
 
@@ -121,7 +121,7 @@ def test_a_truncated_binary_file_is_named(root: Path, tmp_path: Path, make: Simp
 def test_a_malicious_batch_is_refused_and_not_run(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.cifar10_files("pickles")
     files["cifar-10-batches-py/data_batch_3"] = b"cos\nmkdir\n(X\x03\x00\x00\x00ranntR."
-    with pytest.raises(TembedError, match="data_batch_3 is a pickle that holds os.mkdir"):
+    with pytest.raises(TembedError, match=r"data_batch_3 is a pickle that holds os.mkdir"):
         import_images(make.folder(tmp_path / "c", files), "mine")
     assert not (tmp_path / "ran").exists()
 
@@ -135,5 +135,5 @@ def test_super_classes_cover_every_class_once() -> None:
 
 
 def test_datasets_without_super_classes_say_which_have_them() -> None:
-    with pytest.raises(TembedError, match="'mini-imagenet' has no super-classes.*cifar10, cifar100, parts"):
+    with pytest.raises(TembedError, match=r"'mini-imagenet' has no super-classes.*cifar10, cifar100, parts"):
         super_classes("mini-imagenet")

@@ -61,7 +61,7 @@ def test_a_class_with_too_few_images_is_named(root: Path, tmp_path: Path, make: 
 
 
 def test_a_dataset_that_is_not_there_says_how_to_get_it(pets: np.ndarray) -> None:
-    with pytest.raises(TembedError, match="'cifar10' is not in .*: run `tembed data get cifar10`"):
+    with pytest.raises(TembedError, match=r"'cifar10' is not in .*: run `tembed data get cifar10`"):
         load("cifar10")
     with pytest.raises(TembedError, match="that holds pets; add your own images with `tembed data import"):
         load("birds")

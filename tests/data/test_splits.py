@@ -29,7 +29,7 @@ def test_the_split_is_the_same_on_every_machine_for_ever() -> None:
 
 
 def test_a_split_is_the_order_of_the_hashes_of_seed_and_index() -> None:
-    """Ten images of one class, sorted by a plain loop: the first two are for testing, the next two validate."""
+    """Ten images of one class, sorted plainly: the first two are for testing, the next two validate."""
     order = sorted(range(10), key=lambda i: hashlib.sha256(b"tembed split:7:%d" % i).hexdigest())
     places = paper_split(np.zeros(10, np.int64), ("a",), seed=7)
     assert places.test.tolist() == sorted(order[:2])
@@ -52,7 +52,7 @@ def test_every_image_is_in_exactly_one_part_and_every_class_in_all(counts: list[
 
 
 def test_a_class_with_too_few_images_is_named() -> None:
-    with pytest.raises(TembedError, match="class 'b' has 3 images, too few to split.*at least 4"):
+    with pytest.raises(TembedError, match=r"class 'b' has 3 images, too few to split.*at least 4"):
         paper_split(np.array([0] * 9 + [1] * 3), ("a", "b"), 0)
 
 
@@ -72,7 +72,7 @@ def test_a_published_validation_set_is_kept() -> None:
 
 
 def test_without_train_and_test_marks_there_is_no_official_split() -> None:
-    with pytest.raises(TembedError, match="no image is marked as train.*split='paper'"):
+    with pytest.raises(TembedError, match=r"no image is marked as train.*split='paper'"):
         official_split(np.zeros(9, np.int64), np.zeros(9, np.uint8), ("a",), 0)
 
 
