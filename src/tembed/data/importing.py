@@ -72,7 +72,8 @@ def published(reading: Reading, known: Known, path: Path) -> Reading:
         np.concatenate([block.labels for block in blocks]),
         np.concatenate([block.origin for block in blocks]),
     )
-    digests = [hashlib.sha256(image.tobytes()).digest() for image in whole.images]
-    order = sorted(range(len(digests)), key=lambda i: (whole.origin[i], whole.labels[i], digests[i]))
+    digests = (hashlib.sha256(image.tobytes()).digest() for image in whole.images)
+    keys = list(zip(whole.origin.tolist(), whole.labels.tolist(), digests, strict=True))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
     ordered = Block(whole.images[order], whole.labels[order], whole.origin[order])
     return replace(reading, total=len(order), blocks=iter([ordered]))

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tembed.data.catalogue import KNOWN
 from tembed.data.images import ImageSet, Splits
 from tembed.data.reading import Int64
+from tembed.data.sources import get
 from tembed.data.splits import Places, official_split, paper_split
-from tembed.data.storage import Stored, default_root, is_stored, open_stored, stored_names
+from tembed.data.storage import Stored, default_root, open_stored
 from tembed.errors import TembedError
 
 
@@ -26,13 +26,7 @@ def load(
     ``parts`` is generated on first use; every other dataset must have been got or imported before.
     """
     root = Path(root) if root is not None else default_root()
-    if not is_stored(root, name):
-        if name != "parts":
-            raise TembedError(f"{name!r} is not in {root}: {_way_out(root, name)}")
-        from tembed.data.sources import get
-
-        get(name, root=root)
-    stored = open_stored(root, name)
+    stored = get(name, root=root) if name == "parts" else open_stored(root, name)
     places = places_of(stored, split, seed)
     train = _take(stored, places.train)
     mean, std = statistics(train.images)
@@ -47,13 +41,6 @@ def load(
         mean=mean,
         std=std,
     )
-
-
-def _way_out(root: Path, name: str) -> str:
-    if name in KNOWN:
-        return f"run `tembed data get {name}`"
-    have = ", ".join(stored_names(root)) or "nothing"
-    return f"that holds {have}; add your own images with `tembed data import PATH --name {name}`"
 
 
 def places_of(stored: Stored, split: str, seed: int) -> Places:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tembed import __version__
+from tembed.data.catalogue import KNOWN
 from tembed.data.npy import NpyWriter, array_sha256, write_array
 from tembed.data.reading import Int64, Reading, UInt8
 from tembed.errors import TembedError
@@ -84,7 +85,9 @@ def is_stored(root: Path, name: str) -> bool:
 
 def open_stored(root: Path, name: str) -> Stored:
     """Maps a stored dataset, and checks that its files are the sizes that its manifest says."""
-    folder = root / check_name(name)
+    if not is_stored(root, name):
+        raise TembedError(f"{name!r} is not in {root}: {_way_out(root, name)}")
+    folder = root / name
     manifest = _manifest(folder)
     arrays: dict[str, Any] = {}
     for key, shape in manifest["shapes"].items():
@@ -98,6 +101,13 @@ def open_stored(root: Path, name: str) -> Stored:
             raise TembedError(f"{path} is not what its manifest says: {_again(folder)}")
     images, part_map = arrays["images"], arrays.get("part_map")
     return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
+
+
+def _way_out(root: Path, name: str) -> str:
+    if name in KNOWN:
+        return f"run `tembed data get {name}`"
+    have = ", ".join(stored_names(root)) or "nothing"
+    return f"that holds {have}; add your own images with `tembed data import PATH --name {name}`"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
