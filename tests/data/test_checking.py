@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tembed.data import check, import_images
+from tembed.data.reporting import Reporter
 from tembed.errors import TembedError
 
 
@@ -50,3 +51,20 @@ def test_changed_class_names_are_noticed(root: Path, tmp_path: Path, make: Simpl
     manifest.write_text(manifest.read_text().replace('"cat"', '"cow"'))
     with pytest.raises(TembedError, match=r"manifest\.json has changed"):
         check("pets")
+
+
+def test_a_class_too_small_to_split_is_said_and_the_rest_is_checked(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    lines = []
+
+    class Listening(Reporter):
+        def say(self, line: str) -> None:
+            lines.append(line)
+
+    folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 2}))
+    import_images(folder, "pets", reporter=Listening())
+    assert lines == ["note: class 'dog' has 2 images, too few to split (at least 4)"]
+    report = check("pets", reporter=Listening())
+    assert (report.count, report.across_splits) == (11, {})
+    assert "class 'dog' has 2 images, too few to split" in lines[1]

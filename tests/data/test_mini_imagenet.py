@@ -46,6 +46,7 @@ def test_rows_without_files_are_counted_and_the_first_is_named(
         (b"name,class\nx,y\n", "line 2: needs the columns filename and label"),
         (b"filename,label\nn0000000100000000.png,\n", "line 2: needs the columns"),
         (b"filename,label\n" + b"n0000000100000000.png,a\n" * 2, "line 3 names n0000000100000000.png again"),
+        (b'filename,label\nn0000000100000000.png,"a\nb"\n', "line 2: has control characters"),
         (b"\xff\xfe\x00", "is not a readable CSV"),
         (b'filename,label\n"open', "is not a readable CSV"),
         (b"filename,label\n../../etc/passwd,a\n", r"val.csv line 2: images/../../etc/passwd is not there"),

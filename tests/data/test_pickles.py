@@ -87,6 +87,12 @@ def test_hand_made_attacks_are_refused(data: bytes) -> None:
         read(data)
 
 
+def test_a_hostile_name_does_not_reach_the_terminal() -> None:
+    with pytest.raises(TembedError) as caught:
+        read(b"\x80\x04\x8c\x05\x1b[2Jx\x8c\x03a\nb\x93.")
+    assert str(caught.value).isprintable()
+
+
 def test_lists_of_lists_of_lists_do_not_explode() -> None:
     bomb: list[Any] = [0] * 3000
     for _ in range(3):

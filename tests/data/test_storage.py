@@ -1,6 +1,7 @@
 """A stored dataset is whole or absent, and what is there stays intact."""
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -96,6 +97,18 @@ importing.import_images(sys.argv[1], "pets")
     assert len(list(root.iterdir())) == 1  # the hidden folder of the dead import
     import_images(pets, "pets")
     assert [entry.name for entry in root.iterdir()] == ["pets"]
+
+
+def test_what_another_import_is_writing_is_left_alone(root: Path, pets: Path) -> None:
+    other = root / ".pets.partial-other"
+    other.mkdir(parents=True)
+    lock = os.open(other, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    import_images(pets, "pets")
+    assert other.exists()
+    os.close(lock)
+    import_images(pets, "pets")
+    assert not other.exists()
 
 
 def test_an_interrupted_import_leaves_nothing(

@@ -163,6 +163,17 @@ def test_names_in_utf8_that_a_zip_does_not_declare_are_read(
     assert import_images(path, "pets").classes == ("é",)
 
 
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_line_breaks_in_names_do_not_break_the_one_line(
+    root: Path, tmp_path: Path, make: SimpleNamespace, kind: str
+) -> None:
+    path = getattr(make, kind)(tmp_path / f"pets.{kind}", {"a\nb/\x1b[31m1.png": b"broken"})
+    with pytest.raises(TembedError) as caught:
+        import_images(path, "pets")
+    assert r"a\nb/\x1b[31m1.png" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
 def test_nothing_is_left_in_the_temporary_folder(
     root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,7 @@ def show(command: Show) -> None:
 
 
 def describe(stored: "Stored") -> str:
-    counts = stored.manifest["class_counts"]
+    counts = [int((stored.labels == label).sum()) for label in range(len(stored.classes))]
     each = f"{counts[0]} each" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} each"
     height, width = stored.images.shape[1:3]
     return f"{len(stored.labels):,} images of {width}x{height}, {len(counts)} classes, {each}"

@@ -85,7 +85,7 @@ def _reading(
             yield part(tree, folder + name, origin)
             reporter.progress("reading", done, len(parts))
 
-    return Reading(f"{known.title} {layout}", known.classes, 0, blocks())
+    return Reading(f"{known.title} {layout}", known.classes, blocks())
 
 
 def _pickled(key: str) -> Callable[[Tree, str, Origin], Block]:

@@ -53,7 +53,7 @@ def read_class_folders(tree: Tree, size: int | None, skip_broken: bool, reporter
         left_out if skip_broken else None,
         reporter,
     )
-    return Reading("class folders", classes, len(items), blocks, left_out)
+    return Reading("class folders", classes, blocks, left_out)
 
 
 def _wrapper(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from tembed.data.catalogue import KNOWN, Known
 from tembed.data.layouts import recognise
 from tembed.data.reading import Block, Reading
 from tembed.data.reporting import SILENT, Reporter
+from tembed.data.splits import FEWEST
 from tembed.data.storage import Stored, check_name, default_root, store
 from tembed.data.trees import open_tree
 from tembed.errors import TembedError
@@ -43,7 +44,13 @@ def import_images(
         known = KNOWN.get(name, Known(name))
         if known.identity is not None:
             reading = published(reading, known, path)
-        return store(root, name, reading, source_of(path, size), expected=known.identity)
+        stored = store(root, name, reading, source_of(path, size), expected=known.identity)
+    for class_name, count in zip(stored.classes, stored.manifest["class_counts"], strict=True):
+        if count < FEWEST:
+            reporter.say(
+                f"note: class {class_name!r} has {count} images, too few to split (at least {FEWEST})"
+            )
+    return stored
 
 
 def source_of(path: Path, size: int | None) -> dict[str, Any]:
@@ -76,4 +83,4 @@ def published(reading: Reading, known: Known, path: Path) -> Reading:
     keys = list(zip(whole.origin.tolist(), whole.labels.tolist(), digests, strict=True))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     ordered = Block(whole.images[order], whole.labels[order], whole.origin[order])
-    return replace(reading, total=len(order), blocks=iter([ordered]))
+    return replace(reading, blocks=iter([ordered]))

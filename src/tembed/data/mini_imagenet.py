@@ -15,7 +15,7 @@ import numpy as np
 from tembed.data.decoding import Item, decode_items
 from tembed.data.pickles import read_pickle
 from tembed.data.reading import Block, Int64, Origin, Reading, UInt8
-from tembed.data.reporting import Reporter
+from tembed.data.reporting import Reporter, one_line
 from tembed.data.trees import Tree, open_member, read, where
 from tembed.errors import TembedError
 
@@ -53,7 +53,7 @@ def read_csvs(tree: Tree, folder: str, size: int | None, skip_broken: bool, repo
     number = {label: index for index, label in enumerate(classes)}
     items = [Item(place, number[found[place]], Origin.NONE) for place in sorted(found, key=_by_label(found))]
     blocks = decode_items(tree, items, size, left_out if skip_broken else None, reporter)
-    return Reading("Mini-ImageNet images with CSVs", classes, len(items), blocks, left_out)
+    return Reading("Mini-ImageNet images with CSVs", classes, blocks, left_out)
 
 
 def _by_label(found: dict[str, str]) -> Any:
@@ -72,6 +72,8 @@ def _rows(tree: Tree, name: str) -> Iterator[tuple[int, str, str]]:
         file, label = row.get("filename"), row.get("label")
         if not isinstance(file, str) or not isinstance(label, str) or not file or not label:
             raise TembedError(f"{where(tree, name)} line {line}: needs the columns filename and label")
+        if one_line(file + label) != file + label:
+            raise TembedError(f"{where(tree, name)} line {line}: has control characters")
         yield line, PurePosixPath(file).as_posix(), label
 
 
@@ -83,21 +85,18 @@ def read_caches(tree: Tree, folder: str, present: list[str], reporter: Reporter)
     for name, (images, _) in zip(present, parts, strict=True):
         if images.shape[1:] != first:
             raise TembedError(f"{tree.path}: {name} has another image size than {present[0]}")
-    total = sum(len(numbers) for _, by_class in parts for numbers in by_class.values())
-    return Reading("Mini-ImageNet cached pickles", classes, total, _cached(parts, classes, total, reporter))
+    return Reading("Mini-ImageNet cached pickles", classes, _cached(parts, classes, reporter))
 
 
 def _cached(
-    parts: list[tuple[UInt8, dict[str, Int64]]], classes: tuple[str, ...], total: int, reporter: Reporter
+    parts: list[tuple[UInt8, dict[str, Int64]]], classes: tuple[str, ...], reporter: Reporter
 ) -> Iterator[Block]:
-    done = 0
     for label, name in enumerate(classes):
         for images, by_class in parts:
             numbers = by_class.get(name, np.zeros(0, np.int64))
             if len(numbers):
                 yield Block(images[numbers], np.full(len(numbers), label), np.zeros(len(numbers), np.uint8))
-            done += len(numbers)
-        reporter.progress("copying", done, total)
+        reporter.progress("copying classes", label + 1, len(classes))
 
 
 def _cache(tree: Tree, name: str) -> tuple[UInt8, dict[str, Int64]]:

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tembed.data.reporting import one_line
 from tembed.errors import TembedError
 
 _DTYPE = re.compile(r"[|<>=]?([uif][1248]|b1)")
@@ -130,7 +131,7 @@ class _Reader(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.stand_ins:
-            raise _Refused(f"{module}.{name}")
+            raise _Refused(one_line(f"{module}.{name}"[:100]))
         return self.stand_ins[module, name]
 
     def persistent_load(self, pid: Any) -> Any:
@@ -150,7 +151,8 @@ def read_pickle(stream: IO[bytes], size: int, where: str) -> dict[str, Any]:
         ) from None
     except Exception as error:  # a damaged pickle can raise anything
         raise TembedError(
-            f"{where} is damaged or not a pickle ({str(error) or type(error).__name__}): fetch a fresh copy"
+            f"{where} is damaged or not a pickle ({one_line(str(error)) or type(error).__name__}): "
+            "fetch a fresh copy"
         ) from None
     if not isinstance(found, dict):
         raise TembedError(f"{where} holds a {type(found).__name__}, not a dictionary: is it the right file?")
@@ -182,7 +184,7 @@ def _plain(value: Any, done: dict[int, Any], depth: int) -> Any:
 
 def _text(key: Any) -> str:
     if isinstance(key, bytes):
-        return key.decode("utf-8", "backslashreplace")
+        return one_line(key.decode("utf-8", "backslashreplace"))
     if isinstance(key, str | int):
-        return str(key)
+        return one_line(str(key).encode("utf-8", "backslashreplace").decode("utf-8"))
     raise _Refused(f"a dictionary key of type {type(key).__name__}")

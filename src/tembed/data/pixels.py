@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from tembed.data.reading import UInt8
+from tembed.data.reporting import one_line
 
 ENDINGS = frozenset(
     {".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
@@ -53,7 +54,7 @@ def decode(data: bytes, size: int | None = None) -> UInt8:
         reason = (
             "not an image in a known format" if isinstance(error, Image.UnidentifiedImageError) else error
         )
-        raise BrokenImageError(str(reason) or type(error).__name__) from error
+        raise BrokenImageError(one_line(str(reason)) or type(error).__name__) from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

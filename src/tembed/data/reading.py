@@ -40,7 +40,6 @@ class Reading:
 
     layout: str
     classes: tuple[str, ...]
-    total: int
     blocks: Iterator[Block]
     left_out: list[str] = field(default_factory=list)
 

@@ -1,5 +1,14 @@
 """What long work tells the outside: lines to read and how far it has come."""
 
+import re
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(text: str) -> str:
+    """Text from a file, safe to print: line breaks and other control characters are shown as escapes."""
+    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
 
 class Reporter:
     """Says nothing; the command line has one that prints."""

@@ -42,12 +42,17 @@ def get(
     if name == "parts":
         return _generate(root, reporter)
     known = KNOWN[name]
+    failures: list[str] = []
     for source in _sources(name, known, root, None if copy is None else Path(copy), reporter):
         try:
             return source()
         except TembedError as error:
-            reporter.say(str(error))
-    raise TembedError(f"no source is left for {name}: {_way_out(name, known, root)}")
+            failures.append(str(error))
+            reporter.say(failures[-1])
+    final = TembedError(f"no source is left for {name}: {_way_out(name, known, root)}")
+    for failure in failures:
+        final.add_note(failure)
+    raise final
 
 
 def _way_out(name: str, known: Known, root: Path) -> str:
@@ -119,5 +124,5 @@ def _generate(root: Path, reporter: Reporter) -> Stored:
     labels = made.labels.numpy()
     part_map = None if made.part_map is None else made.part_map.numpy()
     blocks = iter([Block(images, labels, np.zeros(len(labels), np.uint8))])
-    reading = Reading("generated", made.classes, len(labels), blocks)
+    reading = Reading("generated", made.classes, blocks)
     return store(root, "parts", reading, {"generator": "tembed.data.parts"}, part_map, made.parts)

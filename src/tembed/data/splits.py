@@ -13,6 +13,7 @@ from tembed.data.reading import Int64, Origin, UInt8
 from tembed.errors import TembedError
 
 VAL_PERCENT, TEST_PERCENT = 15, 20
+FEWEST = 4  # images of a class, so that each part gets one
 OFFICIAL_VAL_PERCENT = 10  # of each class's published training images
 
 
@@ -32,10 +33,10 @@ def paper_split(labels: Int64, classes: tuple[str, ...], seed: int) -> Places:
         members = np.flatnonzero(labels == label)
         members = members[np.argsort(rank[members], kind="stable")]
         n_val, n_test = _percent(VAL_PERCENT, len(members)), _percent(TEST_PERCENT, len(members))
-        if not n_val or not n_test:
+        if len(members) < FEWEST:
             raise TembedError(
                 f"class {name!r} has {len(members)} images, too few to split into train, validation and "
-                "test: give it at least 4, or leave the class out"
+                f"test: give it at least {FEWEST}, or leave the class out"
             )
         test.append(members[:n_test])
         val.append(members[n_test : n_test + n_val])

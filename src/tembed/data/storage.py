@@ -100,6 +100,8 @@ def open_stored(root: Path, name: str) -> Stored:
         if not right or (key in SMALL and array_sha256(arrays[key]) != manifest["files"].get(key)):
             raise TembedError(f"{path} is not what its manifest says: {_again(folder)}")
     images, part_map = arrays["images"], arrays.get("part_map")
+    if identity(manifest["classes"], images.shape, manifest["files"]) != manifest["sha256"]:
+        raise TembedError(f"{folder / 'manifest.json'} has changed since it was stored: {_again(folder)}")
     return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
 
 

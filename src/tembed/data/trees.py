@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 
+from tembed.data.reporting import one_line
 from tembed.data.unpacking import plain_tar, too_large
 from tembed.errors import TembedError
 
@@ -90,7 +91,7 @@ def _tree(path: Path, stack: ExitStack) -> Tree:
 
 def _reason(error: BaseException) -> str:
     said = error.strerror if isinstance(error, OSError) else None
-    return said or str(error) or type(error).__name__
+    return one_line(said or str(error) or type(error).__name__)
 
 
 def _hidden(name: str) -> bool:
@@ -98,8 +99,8 @@ def _hidden(name: str) -> bool:
 
 
 def _printable(name: str) -> str:
-    """File names that are not UTF-8 keep a printable, unambiguous form."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """File names that are not UTF-8 or hold control characters keep a printable, unambiguous form."""
+    return one_line(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def _safe(path: Path, name: str) -> str:
