@@ -76,9 +76,7 @@ def cifar10_files(form: str, each: int = 1) -> dict[str, bytes]:
     names = [f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]
     if form == "pickles":
         parts = [{b"data": p, b"labels": y.tolist()} for p, y in zip(planes, labels, strict=True)]
-        return {
-            f"cifar-10-batches-py/{n}": pickle.dumps(d, protocol=2) for n, d in zip(names, parts, strict=True)
-        }
+        return {f"cifar-10-batches-py/{n}": pickle.dumps(d, protocol=2) for n, d in zip(names, parts, strict=True)}
     if form == "binary":
         rows = [np.column_stack([y.astype(np.uint8), p]) for p, y in zip(planes, labels, strict=True)]
         return {f"cifar-10-batches-bin/{n}.bin": r.tobytes() for n, r in zip(names, rows, strict=True)}

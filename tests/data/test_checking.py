@@ -15,9 +15,7 @@ def test_duplicates_are_counted_within_and_across_classes_and_splits(
 ) -> None:
     """Forty cats and forty dogs, one cat twice more among the cats and once among the dogs."""
     files = make.class_folders({"cat": 40, "dog": 40}, top=("train/", "test/"))
-    files["train/cat/x.png"] = files["train/cat/y.png"] = files["train/dog/z.png"] = files[
-        "train/cat/000.png"
-    ]
+    files["train/cat/x.png"] = files["train/cat/y.png"] = files["train/dog/z.png"] = files["train/cat/000.png"]
     files["test/dog/w.png"] = files["train/dog/000.png"]
     stored = import_images(make.folder(tmp_path / "pets", files), "pets")
     report = check("pets")
@@ -27,9 +25,7 @@ def test_duplicates_are_counted_within_and_across_classes_and_splits(
     assert report.sha256 == stored.sha256
 
 
-def test_no_duplicates_are_reported_where_there_are_none(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_no_duplicates_are_reported_where_there_are_none(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     import_images(make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 9})), "pets")
     report = check("pets")
     assert (report.groups, report.extra, report.across_splits) == (0, 0, {"paper": (0, 0)})

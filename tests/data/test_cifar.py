@@ -26,9 +26,7 @@ def test_every_form_of_cifar10_is_the_same_pool(
     assert import_images(path, "cifar10").sha256 == sha256
 
 
-def test_both_forms_of_cifar100_are_the_same_pool(
-    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin
-) -> None:
+def test_both_forms_of_cifar100_are_the_same_pool(root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin) -> None:
     sha256 = pin("cifar100", make.folder(tmp_path / "first", make.cifar100_files("pickles")))
     stored = import_images(make.tar(tmp_path / "b.tgz", make.cifar100_files("binary"), "w:gz"), "cifar100")
     assert stored.sha256 == sha256
@@ -46,9 +44,7 @@ def test_pixels_labels_and_origin_belong_together(root: Path, tmp_path: Path, ma
     assert stored.classes == CIFAR10.classes
 
 
-def test_the_official_split_is_the_published_one(
-    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin
-) -> None:
+def test_the_official_split_is_the_published_one(root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin) -> None:
     files = make.cifar10_files("pngs", each=2)
     pin("cifar10", make.folder(tmp_path / "c", files))
     get("cifar10", copy=tmp_path / "c")
@@ -112,9 +108,7 @@ def test_a_damaged_batch_is_named(
 def test_a_truncated_binary_file_is_named(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.cifar10_files("binary")
     files["cifar-10-batches-bin/test_batch.bin"] = files["cifar-10-batches-bin/test_batch.bin"][:-5]
-    with pytest.raises(
-        TembedError, match=r"test_batch\.bin has 30725 bytes, not a multiple of 3073: it is cut off"
-    ):
+    with pytest.raises(TembedError, match=r"test_batch\.bin has 30725 bytes, not a multiple of 3073: it is cut off"):
         import_images(make.folder(tmp_path / "c", files), "mine")
 
 

@@ -88,9 +88,7 @@ def test_random_bytes(tmp_path: Path, ending: str, data: bytes) -> None:
     attempt(path)
 
 
-@pytest.mark.parametrize(
-    "start", [b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08\x00", b"BZh9", b"\xfd7zXZ\x00"]
-)
+@pytest.mark.parametrize("start", [b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08\x00", b"BZh9", b"\xfd7zXZ\x00"])
 @given(data=st.binary(max_size=500))
 @few
 def test_random_bytes_behind_a_known_start(tmp_path: Path, start: bytes, data: bytes) -> None:
@@ -102,9 +100,7 @@ def test_random_bytes_behind_a_known_start(tmp_path: Path, start: bytes, data: b
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
 @given(change=changes(), skip=st.booleans())
 @few
-def test_mutated_archives(
-    tmp_path: Path, make: SimpleNamespace, kind: str, change: Change, skip: bool
-) -> None:
+def test_mutated_archives(tmp_path: Path, make: SimpleNamespace, kind: str, change: Change, skip: bool) -> None:
     files = make.class_folders({"cat": 2, "dog": 2}, top=("train/", "test/"))
     path = tmp_path / f"pets.{kind}"
     if kind == "zip":
@@ -139,9 +135,7 @@ def test_mutated_cifar100_files(tmp_path: Path, make: SimpleNamespace, form: str
 
 @given(change=changes(), data=st.data(), skip=st.booleans())
 @few
-def test_mutated_csvs(
-    tmp_path: Path, make: SimpleNamespace, change: Change, data: st.DataObject, skip: bool
-) -> None:
+def test_mutated_csvs(tmp_path: Path, make: SimpleNamespace, change: Change, data: st.DataObject, skip: bool) -> None:
     files = make.mini_csvs()
     name = data.draw(st.sampled_from(["train.csv", "val.csv", "test.csv"]))
     files[name] = change(files[name])

@@ -45,9 +45,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send_response(206 if start else 200)
         if start:
-            self.send_header(
-                "Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}"
-            )
+            self.send_header("Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}")
         body = server.content[start:]
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -107,9 +105,7 @@ def test_a_server_that_cannot_resume_sends_all_again(server: Server, tmp_path: P
     assert download(server.url, tmp_path / "f", MD5).read_bytes() == CONTENT
 
 
-def test_a_server_that_always_breaks_off_is_given_up_and_what_came_is_kept(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_server_that_always_breaks_off_is_given_up_and_what_came_is_kept(server: Server, tmp_path: Path) -> None:
     server.drops, server.ranges = 99, False
     with pytest.raises(TembedError, match=r"closed early \(262144 bytes are kept; the next try goes on"):
         download(server.url, tmp_path / "f", MD5)

@@ -16,9 +16,7 @@ from tembed.errors import TembedError
 PETS = {"cat": 5, "dog": 6}
 
 
-def test_a_folder_a_zip_and_every_tar_give_the_same_pool(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_a_folder_a_zip_and_every_tar_give_the_same_pool(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS)
     backwards = dict(reversed(files.items()))
     sources = [make.folder(tmp_path / "pets", files), make.zip(tmp_path / "pets.zip", backwards)]
@@ -44,9 +42,7 @@ def test_decoding_in_processes_gives_the_same_pool(
     assert import_images(folder, "together").sha256 == alone.sha256
 
 
-def test_decoding_processes_end_when_their_parent_is_killed(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_decoding_processes_end_when_their_parent_is_killed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 4}))
     code = """
 import multiprocessing, os, signal, sys
@@ -88,9 +84,7 @@ def test_folders_within_a_class_belong_to_it(root: Path, tmp_path: Path, make: S
     assert import_images(make.folder(tmp_path / "pets", files), "pets").classes == ("cat", "dog")
 
 
-def test_hidden_files_and_other_endings_are_not_images(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_hidden_files_and_other_endings_are_not_images(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     junk = [
         ".DS_Store",
         "cat/.hidden.png",
@@ -104,9 +98,7 @@ def test_hidden_files_and_other_endings_are_not_images(
         assert import_images(path, "pets").manifest["class_counts"] == [5, 6]
 
 
-def test_upper_case_endings_and_unicode_names_are_images(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_upper_case_endings_and_unicode_names_are_images(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     """A class written with a combining accent under train and a composed one under test is one class."""
     image = make.png(make.random_images(1)[0])
     files = {"train/cafe\u0301/ä 1.PNG": image, "test/caf\u00e9/日本.PnG": image, "test/犬/1.png": image}
@@ -134,9 +126,7 @@ def test_links_in_a_user_s_own_folder_are_followed_but_not_in_circles(
     assert import_images(tmp_path / "pets", "pets").manifest["count"] == 5
 
 
-def test_a_broken_image_among_good_ones_is_refused_by_name(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_a_broken_image_among_good_ones_is_refused_by_name(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS)
     files["cat/003.png"] = files["cat/003.png"][:60]
     files["dog/bad.jpg"] = b"\xff\xd8\xff\xe0 no picture"
@@ -165,9 +155,7 @@ def test_nothing_but_broken_images_is_an_error(root: Path, tmp_path: Path, make:
         import_images(folder, "pets", skip_broken=True)
 
 
-def test_different_sizes_and_oblong_images_ask_for_a_size(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_different_sizes_and_oblong_images_ask_for_a_size(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS) | {"dog/big.png": make.png(make.random_images(1, 9)[0])}
     folder = make.folder(tmp_path / "mixed", files)
     with pytest.raises(TembedError, match=r"dog/big\.png is 9x9, but cat/000\.png is 8x8: give --size S"):
@@ -185,17 +173,13 @@ def test_an_absurd_size_is_refused(root: Path, tmp_path: Path, size: int) -> Non
         import_images(tmp_path, "x", size=size)
 
 
-def test_an_image_outside_any_class_folder_is_named(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_an_image_outside_any_class_folder_is_named(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS) | {"stray.png": make.png(make.random_images(1)[0])}
     with pytest.raises(TembedError, match=r"stray\.png lies in no class folder"):
         import_images(make.folder(tmp_path / "pets", files), "pets")
 
 
-def test_a_folder_without_images_says_what_was_expected(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_a_folder_without_images_says_what_was_expected(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     with pytest.raises(TembedError, match="no images in a known layout: expected one folder per class"):
         import_images(make.folder(tmp_path / "empty", {"a/readme.md": b""}), "empty")
 

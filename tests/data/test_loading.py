@@ -16,9 +16,7 @@ from tembed.errors import TembedError
 @pytest.fixture
 def pets(root: Path, tmp_path: Path, make: SimpleNamespace) -> np.ndarray:
     """The stored pool of 20 cats and 20 dogs."""
-    return import_images(
-        make.folder(tmp_path / "p", make.class_folders({"cat": 20, "dog": 20})), "pets"
-    ).images
+    return import_images(make.folder(tmp_path / "p", make.class_folders({"cat": 20, "dog": 20})), "pets").images
 
 
 def test_every_image_arrives_once_with_its_label(pets: np.ndarray) -> None:

@@ -52,9 +52,7 @@ def test_rows_without_files_are_counted_and_the_first_is_named(
         (b"filename,label\n../../etc/passwd,a\n", r"val.csv line 2: images/../../etc/passwd is not there"),
     ],
 )
-def test_a_damaged_csv_is_named(
-    root: Path, tmp_path: Path, make: SimpleNamespace, table: bytes, said: str
-) -> None:
+def test_a_damaged_csv_is_named(root: Path, tmp_path: Path, make: SimpleNamespace, table: bytes, said: str) -> None:
     path = make.folder(tmp_path / "mini", make.mini_csvs() | {"val.csv": table})
     with pytest.raises(TembedError, match=said):
         import_images(path, "mini")
@@ -67,9 +65,7 @@ def test_a_missing_csv_is_named(root: Path, tmp_path: Path, make: SimpleNamespac
         import_images(make.folder(tmp_path / "mini", files), "mini")
 
 
-def test_csvs_beside_class_folders_are_not_mini_imagenet(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_csvs_beside_class_folders_are_not_mini_imagenet(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders({"cat": 4, "dog": 4}) | {"train.csv": b"id,x\n", "test.csv": b"id\n"}
     assert import_images(make.folder(tmp_path / "pets", files), "pets").classes == ("cat", "dog")
 
@@ -114,9 +110,7 @@ def test_a_damaged_cache_is_named(
         import_images(make.folder(tmp_path / "caches", files), "mini")
 
 
-def test_a_flipped_bit_in_a_zipped_cache_is_noticed(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_a_flipped_bit_in_a_zipped_cache_is_noticed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.mini_caches()
     path = make.zip(tmp_path / "caches.zip", files)
     data = bytearray(path.read_bytes())

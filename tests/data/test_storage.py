@@ -76,9 +76,7 @@ def test_other_images_under_the_same_name_are_refused(
     assert open_stored(root, "pets").sha256 == before
 
 
-def test_a_user_s_own_folder_of_that_name_is_not_touched(
-    root: Path, pets: Path, make: SimpleNamespace
-) -> None:
+def test_a_user_s_own_folder_of_that_name_is_not_touched(root: Path, pets: Path, make: SimpleNamespace) -> None:
     make.folder(root / "pets", {"diary.txt": b"mine"})
     with pytest.raises(TembedError, match="pets is in the way: move it elsewhere"):
         import_images(pets, "pets")
@@ -111,9 +109,7 @@ def test_what_another_import_is_writing_is_left_alone(root: Path, pets: Path) ->
     assert not other.exists()
 
 
-def test_an_interrupted_import_leaves_nothing(
-    root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_import_leaves_nothing(root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -123,18 +119,14 @@ def test_an_interrupted_import_leaves_nothing(
     assert not list(root.iterdir())
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(
-    root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing(root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = import_images(pets, "before").sha256
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(NpyWriter, "append", full)
-    with pytest.raises(
-        TembedError, match=r"pets cannot be stored in .* \(No space left on device\): free some"
-    ):
+    with pytest.raises(TembedError, match=r"pets cannot be stored in .* \(No space left on device\): free some"):
         import_images(pets, "pets")
     assert [entry.name for entry in root.iterdir()] == ["before"]
     assert open_stored(root, "before").sha256 == before

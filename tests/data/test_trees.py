@@ -142,9 +142,7 @@ def test_too_many_entries_are_refused(
         import_images(getattr(make, kind)(tmp_path / "pets", good), "pets")
 
 
-def test_an_encrypted_zip_is_refused(
-    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
-) -> None:
+def test_an_encrypted_zip_is_refused(root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]) -> None:
     path = make.zip(tmp_path / "pets.zip", good)
     data = bytearray(path.read_bytes())
     at = -1
@@ -155,9 +153,7 @@ def test_an_encrypted_zip_is_refused(
         import_images(path, "pets")
 
 
-def test_names_in_utf8_that_a_zip_does_not_declare_are_read(
-    root: Path, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_names_in_utf8_that_a_zip_does_not_declare_are_read(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     path = make.zip(tmp_path / "pets.zip", {"QQ/1.png": make.png(make.random_images(1)[0])})
     path.write_bytes(path.read_bytes().replace(b"QQ", "é".encode()))
     assert import_images(path, "pets").classes == ("é",)

@@ -107,8 +107,7 @@ def _binary(label_bytes: int) -> Callable[[Tree, str, Origin], Block]:
         data: UInt8 = np.frombuffer(read(tree, name), np.uint8)
         if not len(data) or len(data) % (label_bytes + ROW):
             raise TembedError(
-                f"{at} has {len(data)} bytes, not a multiple of {label_bytes + ROW}: it is cut off, "
-                "fetch a fresh copy"
+                f"{at} has {len(data)} bytes, not a multiple of {label_bytes + ROW}: it is cut off, fetch a fresh copy"
             )
         rows = data.reshape(-1, label_bytes + ROW)
         labels = rows[:, label_bytes - 1].astype(np.int64)

@@ -82,22 +82,17 @@ def decode_items(
             yield Block(np.stack(images), labels, np.array([item.origin for item in kept], np.uint8))
 
 
-def _check_shape(
-    tree: Tree, name: str, shape: tuple[int, ...], first: str, expected: tuple[int, ...]
-) -> None:
+def _check_shape(tree: Tree, name: str, shape: tuple[int, ...], first: str, expected: tuple[int, ...]) -> None:
     way_out = "give --size S to resize every image's shorter side to S and keep the S x S middle"
     if shape != expected:
         raise TembedError(
-            f"{where(tree, name)} is {shape[1]}x{shape[0]}, but {first} is "
-            f"{expected[1]}x{expected[0]}: {way_out}"
+            f"{where(tree, name)} is {shape[1]}x{shape[0]}, but {first} is {expected[1]}x{expected[0]}: {way_out}"
         )
     if shape[0] != shape[1]:
         raise TembedError(f"{where(tree, name)} is {shape[1]}x{shape[0]}, not square: {way_out}")
 
 
-def _decode_batches(
-    tree: Tree, items: list[Item], size: int | None
-) -> Iterator[tuple[list[Item], list[Decoded]]]:
+def _decode_batches(tree: Tree, items: list[Item], size: int | None) -> Iterator[tuple[list[Item], list[Decoded]]]:
     cores = len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         submit: Callable[..., Future[list[Decoded]]] = _at_once

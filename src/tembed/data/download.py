@@ -15,9 +15,7 @@ TRIES = 5
 CHUNK = 1 << 18
 
 
-def download(
-    url: str, target: Path, md5: str, reporter: Reporter = SILENT, timeout: float = CONNECT_SECONDS
-) -> Path:
+def download(url: str, target: Path, md5: str, reporter: Reporter = SILENT, timeout: float = CONNECT_SECONDS) -> Path:
     """``target`` with the content of ``url``. What arrived before a failure waits in ``target.part``."""
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -55,9 +53,7 @@ def _fetch(url: str, part: Path, reporter: Reporter, timeout: float) -> bool:
                 return True
             raise
     with answer:
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
-            f"bytes {start}-"
-        )
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         start = start if resumed else 0
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else 0

@@ -38,9 +38,7 @@ def read_class_folders(tree: Tree, size: int | None, skip_broken: bool, reporter
         origin = SPLIT_FOLDERS[path[0].lower()] if split_at_top else Origin.NONE
         inner = path[1:] if split_at_top else path
         if len(inner) < 2:
-            raise TembedError(
-                f"{tree.path}: the image {name} lies in no class folder: put it into one, or remove it"
-            )
+            raise TembedError(f"{tree.path}: the image {name} lies in no class folder: put it into one, or remove it")
         items.append((unicodedata.normalize("NFC", inner[0]), origin, name))
     classes = tuple(sorted({item[0] for item in items}))
     label = {name: index for index, name in enumerate(classes)}

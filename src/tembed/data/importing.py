@@ -47,9 +47,7 @@ def import_images(
         stored = store(root, name, reading, source_of(path, size), expected=known.identity)
     for class_name, count in zip(stored.classes, stored.manifest["class_counts"], strict=True):
         if count < FEWEST:
-            reporter.say(
-                f"note: class {class_name!r} has {count} images, too few to split (at least {FEWEST})"
-            )
+            reporter.say(f"note: class {class_name!r} has {count} images, too few to split (at least {FEWEST})")
     return stored
 
 

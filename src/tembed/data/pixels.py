@@ -13,9 +13,7 @@ from PIL import Image, ImageOps
 from tembed.data.reading import UInt8
 from tembed.data.reporting import one_line
 
-ENDINGS = frozenset(
-    {".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
-)
+ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"})
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 1 << 26  # 67 million; an RGB image of 200 MB
 ORIENTATION = 0x0112
@@ -39,9 +37,7 @@ def decode(data: bytes, size: int | None = None) -> UInt8:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
-                raise BrokenImageError(
-                    f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels"
-                )
+                raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
             upright = _upright(image, _to_rgb(image))
             if size is not None and upright.size != (size, size):
                 upright = ImageOps.fit(upright, (size, size), Image.Resampling.LANCZOS)
@@ -51,9 +47,7 @@ def decode(data: bytes, size: int | None = None) -> UInt8:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BrokenImageError(f"exceeds the cap of {MAX_PIXELS} pixels") from error
     except Exception as error:  # Pillow's decoders raise nearly every type on damaged bytes
-        reason = (
-            "not an image in a known format" if isinstance(error, Image.UnidentifiedImageError) else error
-        )
+        reason = "not an image in a known format" if isinstance(error, Image.UnidentifiedImageError) else error
         raise BrokenImageError(one_line(str(reason)) or type(error).__name__) from error
 
 

@@ -49,14 +49,11 @@ def official_split(labels: Int64, origin: UInt8, classes: tuple[str, ...], seed:
     for part in (Origin.TRAIN, Origin.TEST):
         if not (origin == part).any():
             raise TembedError(
-                f"no image is marked as {part.name.lower()}: the source had no such folder or file; "
-                "use split='paper'"
+                f"no image is marked as {part.name.lower()}: the source had no such folder or file; use split='paper'"
             )
     test = np.flatnonzero(origin == Origin.TEST)
     if (origin == Origin.VAL).any():
-        return _places(
-            [np.flatnonzero(origin == Origin.TRAIN)], [np.flatnonzero(origin == Origin.VAL)], [test]
-        )
+        return _places([np.flatnonzero(origin == Origin.TRAIN)], [np.flatnonzero(origin == Origin.VAL)], [test])
     rank = shuffled(len(labels), seed)
     train, val = [], []
     for label, name in enumerate(classes):

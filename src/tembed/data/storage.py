@@ -71,9 +71,7 @@ def check_name(name: str) -> str:
 
 def stored_names(root: Path) -> list[str]:
     """What is whole in this root."""
-    return sorted(
-        path.parent.name for path in root.glob("*/manifest.json") if NAME.fullmatch(path.parent.name)
-    )
+    return sorted(path.parent.name for path in root.glob("*/manifest.json") if NAME.fullmatch(path.parent.name))
 
 
 def is_stored(root: Path, name: str) -> bool:
@@ -123,9 +121,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
     if found != FORMAT or not whole or not {"images", *SMALL} <= set(manifest["shapes"]):
-        raise TembedError(
-            f"{path} is incomplete or not of format {FORMAT}, which this version reads: {_again(folder)}"
-        )
+        raise TembedError(f"{path} is incomplete or not of format {FORMAT}, which this version reads: {_again(folder)}")
     return manifest
 
 
@@ -133,9 +129,7 @@ def _again(folder: Path) -> str:
     return f"remove {folder} and get or import the dataset again"
 
 
-def identity(
-    classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()
-) -> str:
+def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
     """One sha256 for the whole pool: its classes, its shape, every array, and the parts' names if any."""
     content = [list(classes), list(shape), files, list(parts)]
     return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
