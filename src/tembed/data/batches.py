@@ -141,10 +141,12 @@ class Batches:
         total, height, width = *self._rows.shape[:2], self._width
         above, before = padding(height), padding(width)
         colour = np.rint(np.array(self.mean) * 255).astype(np.uint8)
-        lines = np.tile(colour, (above + 2 * total * (height + above) + 1, before + width))
+        lines = np.empty((above + 2 * total * (height + above) + 1, 3 * (before + width)), dtype=np.uint8)
+        lines[:] = np.tile(colour, before + width)
         inside = lines[above:-1].reshape(2, total, height + above, before + width, 3)[:, :, :height, before:]
         inside[0] = self._rows.reshape(total, height, width, 3)
-        inside[1] = inside[0, :, :, ::-1]
+        for channel in range(3):  # five times as fast as all three at once
+            inside[1, ..., channel] = inside[0, :, :, ::-1, channel]
         return lines
 
     @cached_property
