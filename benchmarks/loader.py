@@ -66,7 +66,7 @@ def main() -> None:
     images = generate(BATCH * BATCHES_PER_ROUND)
     ours = Batches(images, BATCH, mean=MEAN, std=STD)
     theirs = DataLoader(PerImage(images), BATCH, shuffle=True)
-    model = create_model("rn26-embed", num_classes=10).to(memory_format=torch.channels_last)
+    model = create_model("rn26-embed", num_classes=10)
     loss, optimizer = EmbeddingLoss(weight=0.5), torch.optim.Adam(model.parameters())
     pixels, labels = ours.batch(0, 0)
 
