@@ -69,9 +69,9 @@ class Brush:
 
     # --- limbs: outline and look in one
 
-    def wing(self, f: Frame, reach: Number = 0.9) -> None:
-        """A swept blade from the origin to ``v = reach``, ribbed across, dark behind."""
-        blade = f.polygon((-0.32, 0.0), (0.3, 0.0), (-0.25, reach), (-0.5, reach))
+    def wing(self, f: Frame) -> None:
+        """A swept blade that hangs from the origin, ribbed across, dark behind."""
+        blade = f.polygon((-0.32, 0.0), (0.3, 0.0), (-0.25, 0.9), (-0.5, 0.9))
         rear = np.clip(-2.2 * (f.u + 0.35 * f.v) - 0.2, 0, 1)
         shade = self.paints.grain * (0.7 * wave(3.0 * f.v) - 1.3 * rear)
         self.canvas.paint("wing", blade, self.paints.trim, shade)
