@@ -20,9 +20,7 @@ def world() -> ImageSet:
 def count_parts(part_map: Tensor) -> Tensor:
     """Pixels of each part in each map: ``(N, parts)``."""
     numbers = part_map.flatten(1).long() + torch.arange(len(part_map))[:, None] * (len(PARTS) + 1)
-    return torch.bincount(numbers.flatten(), minlength=len(part_map) * (len(PARTS) + 1)).view(
-        len(part_map), -1
-    )[:, 1:]
+    return torch.bincount(numbers.flatten(), minlength=len(part_map) * (len(PARTS) + 1)).view(len(part_map), -1)[:, 1:]
 
 
 def linear_accuracy(features: Tensor, labels: Tensor) -> float:

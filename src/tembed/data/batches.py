@@ -62,9 +62,7 @@ class Batches:
         if not self.augment:
             return
         if self.batch_size > total:
-            raise TembedError(
-                f"batch size {self.batch_size} for {total} training images: give at most {total}."
-            )
+            raise TembedError(f"batch size {self.batch_size} for {total} training images: give at most {total}.")
         smallest = total % self.batch_size or self.batch_size
         if smallest < self.world_size:
             raise TembedError(
@@ -109,9 +107,7 @@ class Batches:
 
     def _share(self, step: int) -> slice:
         if not 0 <= step < len(self._shares):
-            raise TembedError(
-                f"there is no step {step} in an epoch of {len(self)} steps (they count from 0)."
-            )
+            raise TembedError(f"there is no step {step} in an epoch of {len(self)} steps (they count from 0).")
         return slice(*self._shares[step, self.rank : self.rank + 2].tolist())
 
     def _plan(self, epoch: int) -> Plan:

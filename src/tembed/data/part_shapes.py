@@ -82,9 +82,7 @@ class Brush:
         slope = f.v / (np.float32(0.35) + np.abs(f.u))
         self.canvas.paint("fin", sail, self.paints.trim, 1.3 * self.paints.grain * wave(2.6 * slope))
 
-    def leg(
-        self, f: Frame, u: Number, v: Number, length: Number, thick: float = 0.07, step: Number = 0.0
-    ) -> None:
+    def leg(self, f: Frame, u: Number, v: Number, length: Number, thick: float = 0.07, step: Number = 0.0) -> None:
         limb = f.rod(u, v, u + step, v + length, thick)
         self.canvas.paint("leg", limb, self.paints.coat * np.float32(0.62))
 
@@ -114,18 +112,14 @@ class Brush:
         self.canvas.paint("chimney", f.box(u - 0.16, top, u + 0.16, top + 0.13), self.paints.dark)
 
     def beak(self, f: Frame, u: Number, v: Number) -> None:
-        self.canvas.paint(
-            "beak", f.polygon((u, v - 0.16), (u + 0.42, v + 0.04), (u, v + 0.16)), self.paints.glass
-        )
+        self.canvas.paint("beak", f.polygon((u, v - 0.16), (u + 0.42, v + 0.04), (u, v + 0.16)), self.paints.glass)
 
     def pointed_ear(self, f: Frame, u: Number, v: Number) -> None:
         ear = f.polygon((u - 0.15, v), (u - 0.03, v - 0.36), (u + 0.15, v))
         self.canvas.paint("pointed ear", ear, self.paints.coat * np.float32(0.75))
 
     def hanging_ear(self, f: Frame, u: Number, v: Number) -> None:
-        self.canvas.paint(
-            "hanging ear", f.ellipse(u, v + 0.2, 0.12, 0.27), self.paints.coat * np.float32(0.5)
-        )
+        self.canvas.paint("hanging ear", f.ellipse(u, v + 0.2, 0.12, 0.27), self.paints.coat * np.float32(0.5))
 
     def muzzle(self, f: Frame, u: Number, v: Number) -> None:
         """A blunt snout with a dark tip."""

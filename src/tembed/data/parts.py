@@ -50,17 +50,11 @@ def generate(count: int = 12000, seed: int = 0, size: int = 32) -> ImageSet:
     shorter one.
     """
     if count < 1 or size < 8:
-        raise TembedError(
-            f"parts: count is {count} and size {size}; give at least 1 image of at least 8 pixels."
-        )
+        raise TembedError(f"parts: count is {count} and size {size}; give at least 1 image of at least 8 pixels.")
     images = np.empty((count, size, size, 3), dtype=np.uint8)
     part_map = np.empty((count, size, size), dtype=np.uint8)
     order = [np.arange(label, count, len(CLASSES)) for label in range(len(CLASSES))]
-    chunks = [
-        (label, which[k : k + _CHUNK])
-        for label, which in enumerate(order)
-        for k in range(0, len(which), _CHUNK)
-    ]
+    chunks = [(label, which[k : k + _CHUNK]) for label, which in enumerate(order) for k in range(0, len(which), _CHUNK)]
 
     def fill(chunk: tuple[int, NDArray[np.int64]]) -> None:
         label, which = chunk
@@ -78,9 +72,7 @@ def generate(count: int = 12000, seed: int = 0, size: int = 32) -> ImageSet:
     )
 
 
-def _draw(
-    name: str, index: NDArray[np.int64], seed: int, size: int
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _draw(name: str, index: NDArray[np.int64], seed: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """These images, all of one class: background, clutter behind, the thing, clutter before, grain."""
     dice = Dice(seed, index)
     picture = Frame.of_image(len(index), size)
@@ -89,9 +81,7 @@ def _draw(
     before = np.where(light > 0, dice.uniform(0.55, 0.9), dice.uniform(0.15, 0.45))
     canvas = Canvas(PARTS, _background(dice, picture, behind))
     for _ in range(4):
-        _clutter(
-            dice, canvas, picture, dice.colour(behind + dice.uniform(-0.25, 0.25)), dice.uniform(0.1, 0.35)
-        )
+        _clutter(dice, canvas, picture, dice.colour(behind + dice.uniform(-0.25, 0.25)), dice.uniform(0.1, 0.35))
     thing = picture.at(
         dice.uniform(-0.2, 0.2),
         dice.uniform(-0.2, 0.2),
