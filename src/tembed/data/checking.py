@@ -11,7 +11,7 @@ from tembed.data.loading import places_of
 from tembed.data.npy import array_sha256
 from tembed.data.reading import Origin
 from tembed.data.reporting import SILENT, Reporter
-from tembed.data.storage import default_root, open_stored
+from tembed.data.sources import opened
 from tembed.errors import TembedError
 
 
@@ -34,7 +34,7 @@ class Report:
 
 def check(name: str, seed: int = 0, root: str | Path | None = None, reporter: Reporter = SILENT) -> Report:
     """Re-hashes a stored dataset and counts its exact duplicates, over the splits of ``seed``."""
-    stored = open_stored(Path(root) if root is not None else default_root(), name)
+    stored = opened(name, root)
     arrays: dict[str, np.ndarray] = {
         "labels": stored.labels,
         "origin": stored.origin,

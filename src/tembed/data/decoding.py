@@ -93,7 +93,7 @@ def _check_shape(tree: Tree, name: str, shape: tuple[int, ...], first: str, expe
 
 
 def _decode_batches(tree: Tree, items: list[Item], size: int | None) -> Iterator[tuple[list[Item], list[Decoded]]]:
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ExitStack() as stack:
         submit: Callable[..., Future[list[Decoded]]] = _at_once
         if len(items) >= WORTH_PROCESSES and cores > 1:

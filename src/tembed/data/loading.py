@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tembed.data.images import ImageSet, Splits
 from tembed.data.reading import Int64
-from tembed.data.sources import get
+from tembed.data.sources import opened
 from tembed.data.splits import Places, official_split, paper_split
-from tembed.data.storage import Stored, default_root, open_stored
+from tembed.data.storage import Stored
 from tembed.errors import TembedError
 
 
@@ -25,8 +25,7 @@ def load(
     pixels from 0 to 1.
     ``parts`` is generated on first use; every other dataset must have been got or imported before.
     """
-    root = Path(root) if root is not None else default_root()
-    stored = get(name, root=root) if name == "parts" else open_stored(root, name)
+    stored = opened(name, root)
     places = places_of(stored, split, seed)
     train = _take(stored, places.train)
     mean, std = statistics(train.images)

@@ -6,8 +6,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tembed.data.reading import UInt8
+from tembed.data.sources import opened
 from tembed.data.splits import shuffled
-from tembed.data.storage import Stored, default_root, open_stored
+from tembed.data.storage import Stored
 from tembed.errors import TembedError
 
 TILE, GAP, LABEL, MARGIN, TITLE, GUTTER, LINE = 64, 4, 160, 16, 40, 32, 24
@@ -23,7 +24,7 @@ def contact_sheet(
     Where the dataset knows its parts, each image has its part map beside it, and the colours are named below.
     Written to ``out`` if given.
     """
-    stored = open_stored(Path(root) if root is not None else default_root(), name)
+    stored = opened(name, root)
     each = each or (12 if len(stored.classes) <= ROWS else 6)
     rows = min(ROWS, len(stored.classes))
     columns = -(-len(stored.classes) // rows)

@@ -55,6 +55,12 @@ def get(
     raise final
 
 
+def opened(name: str, root: str | Path | None = None) -> Stored:
+    """A stored dataset. ``parts`` is generated on first use; every other must have been got or imported before."""
+    root = Path(root) if root is not None else default_root()
+    return get(name, root=root) if name == "parts" else open_stored(root, name)
+
+
 def _way_out(name: str, known: Known, root: Path) -> str:
     files = ", ".join(known.usual_names)
     again = f"run `tembed data get {name}` again"
