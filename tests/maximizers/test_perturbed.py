@@ -54,6 +54,14 @@ def test_exact_equals_a_fine_quadrature(kernels: int, path: str) -> None:
             assert p.min() >= 0
 
 
+@pytest.mark.parametrize("behind", [4.0, 5.0, 6.0, 6.1, 6.5, 7.0])
+def test_a_rare_winner_is_counted(behind: float, path: str) -> None:
+    """Of two that are ``behind`` apart, the lower wins with the chance ``Phi(-behind / sqrt(2))``."""
+    a = torch.tensor([[0.0, -behind]]).expand(16, 2)
+    chance = torch.special.ndtr(torch.tensor(-behind / 2**0.5, dtype=torch.double)).item()
+    assert perturbed(a, -50.0)[:, 1].tolist() == pytest.approx([chance] * 16, rel=0.05, abs=2e-8)
+
+
 @pytest.mark.parametrize("eps", [0.3, 1.0, 4.0])
 def test_sharpness_and_a_margin_for_each_pixel(eps: float, path: str) -> None:
     generator = torch.Generator().manual_seed(1)

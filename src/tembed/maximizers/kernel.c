@@ -135,15 +135,15 @@ enum { COUNTS, SKIP, END };
 
 /* The node t: r = phi / Phi of each row within reach, and mass = step * prod Phi. Returns whether it counts, and
  * whether the walk ends: going down (way 0) when the mass has vanished, going up when no row is in reach any more. */
-static int visit(const plan *s, int way, float t, const rows *x, float *mass) {
+static int visit(const plan *s, int way, float t, float reach, const rows *x, float *mass) {
     int any = 0, heavy = 0;
     float scale = exp_bounded(-0.5f * t * t);
     for (int l = 0; l < LANES; l++) mass[l] = s->step;
     for (int64_t k = 0; k <= s->kernels; k++) {
-        if (x->nearest[k] + t > FAR) continue;
+        if (x->nearest[k] >= reach) continue;
         any = 1;
         int64_t i = k * LANES;
-        if (t < 0.0f)
+        if (way == 0)
             step_row(x->far + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 1);
         else
             step_row(x->far + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 0);
@@ -161,9 +161,9 @@ static int way_of(const plan *s, int way, float *t, float *step) {
 }
 
 /* The node's part of p_k = integral of phi(u_k) prod_{j != k} Phi(u_j). */
-static void add_value(const plan *s, float t, const rows *x, const float *mass) {
+static void add_value(const plan *s, float reach, const rows *x, const float *mass) {
     for (int64_t k = 0; k < s->kernels; k++) {
-        if (x->nearest[k] + t > FAR) continue;
+        if (x->nearest[k] >= reach) continue;
         float *restrict sum = x->sum + k * LANES, *restrict r = x->r + k * LANES;
 #pragma omp simd
         for (int l = 0; l < LANES; l++) sum[l] += mass[l] * r[l];
@@ -171,10 +171,10 @@ static void add_value(const plan *s, float t, const rows *x, const float *mass) 
 }
 
 /* The node's part of the integral of E r_i (g_i R - G), with R = sum_j r_j and G = sum_j g_j r_j. */
-static void add_gradient(const plan *s, float t, const rows *x, const float *mass) {
+static void add_gradient(const plan *s, float reach, const rows *x, const float *mass) {
     float R[LANES] = {0}, G[LANES] = {0};
     for (int64_t k = 0; k <= s->kernels; k++) {
-        if (x->nearest[k] + t > FAR) continue;
+        if (x->nearest[k] >= reach) continue;
         float *restrict r = x->r + k * LANES, *restrict g = x->g + k * LANES;
 #pragma omp simd
         for (int l = 0; l < LANES; l++) {
@@ -183,7 +183,7 @@ static void add_gradient(const plan *s, float t, const rows *x, const float *mas
         }
     }
     for (int64_t k = 0; k <= s->kernels; k++) {
-        if (x->nearest[k] + t > FAR) continue;
+        if (x->nearest[k] >= reach) continue;
         float *restrict sum = x->sum + k * LANES, *restrict r = x->r + k * LANES, *restrict g = x->g + k * LANES;
 #pragma omp simd
         for (int l = 0; l < LANES; l++) sum[l] += mass[l] * r[l] * (g[l] * R[l] - G[l]);
@@ -199,13 +199,14 @@ static void integrate(const plan *s, rows *x) {
         aim(s, x, start, step);
         for (int n = 0; n < nodes; n++) {
             float t = start + n * step;
-            int verdict = visit(s, way, t, x, mass);
+            float reach = way ? FAR - t : OUT; /* a row that is out of it stays so for the rest of the walk */
+            int verdict = visit(s, way, t, reach, x, mass);
             if (verdict == END) break;
             if (verdict == SKIP) continue;
             if (x->g)
-                add_gradient(s, t, x, mass);
+                add_gradient(s, reach, x, mass);
             else
-                add_value(s, t, x, mass);
+                add_value(s, reach, x, mass);
         }
     }
 }
