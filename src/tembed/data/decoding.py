@@ -1,0 +1,146 @@
+"""Decodes many images with all cores, in order, holding only a few batches in memory."""
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from multiprocessing import get_context
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from tembed.data.pixels import BrokenImageError, decode
+from tembed.data.reading import Block, Origin, UInt8
+from tembed.data.reporting import Reporter
+from tembed.data.trees import Tree, read, where
+from tembed.errors import TembedError
+
+BATCH_IMAGES = 256
+BATCH_BYTES = 8 << 20
+WORTH_PROCESSES = 2000  # images; below it, starting processes takes longer than decoding
+
+Decoded = UInt8 | str
+
+
+class Item(NamedTuple):
+    """An image still in its file."""
+
+    name: str
+    label: int
+    origin: Origin
+
+
+def decode_batch(encoded: list[bytes | str], size: int | None) -> list[Decoded]:
+    """Pixels, or the reason why not, of each; a string is a reason already known."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return [one if isinstance(one, str) else _decoded(one, size) for one in encoded]
+
+
+def _decoded(data: bytes, size: int | None) -> Decoded:
+    try:
+        return decode(data, size)
+    except BrokenImageError as error:
+        return str(error)
+
+
+def decode_items(
+    tree: Tree, items: list[Item], size: int | None, left_out: list[str] | None, reporter: Reporter
+) -> Iterator[Block]:
+    """Blocks of equally sized square images, in the order of ``items``.
+
+    A broken image is an error that names it, unless a list ``left_out`` is given: then its name and the
+    reason go there, and nothing takes its place.
+    """
+    shape: tuple[int, ...] | None = None
+    first, done = "", 0
+    for batch, decoded in _decode_batches(tree, items, size):
+        images, kept = [], []
+        for item, one in zip(batch, decoded, strict=True):
+            if isinstance(one, str):
+                if left_out is None:
+                    raise TembedError(
+                        f"{where(tree, item.name)}: {one}; replace or remove it, or leave out every broken "
+                        "image with --skip-broken"
+                    )
+                left_out.append(f"{item.name}: {one}")
+                continue
+            shape, first = (shape, first) if shape else (one.shape, item.name)
+            _check_shape(tree, item.name, one.shape, first, shape)
+            images.append(one)
+            kept.append(item)
+        done += len(batch)
+        reporter.progress("decoding", done, len(items))
+        if images:
+            labels = np.array([item.label for item in kept], np.int64)
+            yield Block(np.stack(images), labels, np.array([item.origin for item in kept], np.uint8))
+
+
+def _check_shape(
+    tree: Tree, name: str, shape: tuple[int, ...], first: str, expected: tuple[int, ...]
+) -> None:
+    way_out = "give --size S to resize every image's shorter side to S and keep the S x S middle"
+    if shape != expected:
+        raise TembedError(
+            f"{where(tree, name)} is {shape[1]}x{shape[0]}, but {first} is "
+            f"{expected[1]}x{expected[0]}: {way_out}"
+        )
+    if shape[0] != shape[1]:
+        raise TembedError(f"{where(tree, name)} is {shape[1]}x{shape[0]}, not square: {way_out}")
+
+
+def _decode_batches(
+    tree: Tree, items: list[Item], size: int | None
+) -> Iterator[tuple[list[Item], list[Decoded]]]:
+    cores = len(os.sched_getaffinity(0))
+    with ExitStack() as stack:
+        submit: Callable[..., Future[list[Decoded]]] = _at_once
+        if len(items) >= WORTH_PROCESSES and cores > 1:
+            # spawned, not forked: a fork of a process with torch's threads can hang
+            pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            submit = pool.submit
+        waiting: deque[tuple[list[Item], Future[list[Decoded]]]] = deque()
+        try:
+            for batch, encoded in _encoded_batches(tree, items):
+                waiting.append((batch, submit(decode_batch, encoded, size)))
+                if len(waiting) > 2 * cores:
+                    ready, future = waiting.popleft()
+                    yield ready, future.result()
+            while waiting:
+                ready, future = waiting.popleft()
+                yield ready, future.result()
+        except BrokenProcessPool:
+            raise TembedError(
+                f"{tree.path}: a decoding process died (out of memory?); if this was called from a script, "
+                "call it under `if __name__ == '__main__':`"
+            ) from None
+
+
+def _at_once(work: Callable[..., list[Decoded]], *arguments: object) -> Future[list[Decoded]]:
+    future: Future[list[Decoded]] = Future()
+    future.set_result(work(*arguments))
+    return future
+
+
+def _encoded_batches(tree: Tree, items: list[Item]) -> Iterator[tuple[list[Item], list[bytes | str]]]:
+    batch: list[Item] = []
+    encoded: list[bytes | str] = []
+    held = 0
+    for item in items:
+        batch.append(item)
+        try:
+            encoded.append(read(tree, item.name))
+        except TembedError as error:
+            encoded.append(str(error).removeprefix(f"{where(tree, item.name)} "))
+        held += len(encoded[-1])
+        if len(batch) == BATCH_IMAGES or held > BATCH_BYTES:
+            yield batch, encoded
+            batch, encoded, held = [], [], 0
+    if batch:
+        yield batch, encoded

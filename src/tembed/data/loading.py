@@ -1,0 +1,80 @@
+"""A stored dataset as train, validation and test tensors."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tembed.data.images import ImageSet, Splits
+from tembed.data.reading import Int64
+from tembed.data.sources import get
+from tembed.data.splits import Places, official_split, paper_split
+from tembed.data.storage import Stored, default_root, open_stored
+from tembed.errors import TembedError
+
+
+def load(
+    name: str, split: Literal["paper", "official"] = "paper", seed: int = 0, root: str | Path | None = None
+) -> Splits:
+    """The dataset ``name`` from ``root`` (default: ``$TEMBED_DATA``, else the user's cache folder).
+
+    ``split="paper"`` pools all images and cuts 65 / 15 / 20 % of every class by ``seed`` (§4); ``"official"``
+    keeps the published train and test sets. ``mean`` and ``std`` are those of the training images, with
+    pixels from 0 to 1.
+    ``parts`` is generated on first use; every other dataset must have been got or imported before.
+    """
+    root = Path(root) if root is not None else default_root()
+    stored = get(name, root=root) if name == "parts" else open_stored(root, name)
+    places = places_of(stored, split, seed)
+    train = _take(stored, places.train)
+    mean, std = statistics(train.images)
+    return Splits(
+        name=name,
+        split=split,
+        seed=seed,
+        sha256=stored.sha256,
+        train=train,
+        val=_take(stored, places.val),
+        test=_take(stored, places.test),
+        mean=mean,
+        std=std,
+    )
+
+
+def places_of(stored: Stored, split: str, seed: int) -> Places:
+    """The split of a stored dataset, as positions in its pool."""
+    if split == "paper":
+        return paper_split(stored.labels, stored.classes, seed)
+    if split == "official":
+        return official_split(stored.labels, stored.origin, stored.classes, seed)
+    raise TembedError(f"split {split!r} is unknown: use 'paper' or 'official'")
+
+
+def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Mean and standard deviation of each channel of ``(N, 3, H, W)``, from exact integer sums."""
+    rows = images.permute(0, 2, 3, 1).flatten(1).numpy()
+    total = np.zeros(rows.shape[1], np.int64)
+    squares = np.zeros(rows.shape[1], np.int64)
+    for start in range(0, len(rows), 64):  # few enough to stay in the cache
+        block = rows[start : start + 64].astype(np.int32)
+        total += block.sum(0, dtype=np.int32)
+        squares += np.square(block, out=block).sum(0, dtype=np.int32)
+    count = rows.size / 3
+    mean = total.reshape(-1, 3).sum(0) / count
+    variance = squares.reshape(-1, 3).sum(0) / count - mean**2
+    red, green, blue = (mean / 255).tolist()
+    red_std, green_std, blue_std = (np.sqrt(np.maximum(variance, 0)) / 255).tolist()
+    return (red, green, blue), (red_std, green_std, blue_std)
+
+
+def _take(stored: Stored, which: Int64) -> ImageSet:
+    return ImageSet(
+        images=torch.from_numpy(stored.images[which]).permute(0, 3, 1, 2),
+        labels=torch.from_numpy(stored.labels[which]),
+        classes=stored.classes,
+        indices=torch.from_numpy(which),
+        part_map=None if stored.part_map is None else torch.from_numpy(stored.part_map[which]),
+        parts=tuple(stored.manifest["parts"]),
+    )

@@ -1,0 +1,84 @@
+"""A contact sheet: some images of every class with its name, to look at before training."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from tembed.data.reading import UInt8
+from tembed.data.splits import shuffled
+from tembed.data.storage import Stored, default_root, open_stored
+from tembed.errors import TembedError
+
+TILE, GAP, LABEL, MARGIN, TITLE, GUTTER = 64, 4, 160, 16, 40, 32
+INK, PAPER, QUIET = "#1a1a1a", "#ffffff", "#666666"
+ROWS = 25  # classes below each other before a new column of them begins
+
+
+def contact_sheet(
+    name: str, out: str | Path | None = None, each: int | None = None, root: str | Path | None = None
+) -> Image.Image:
+    """``each`` images of every class (12, or 6 of more than 25 classes), the same ones every time.
+
+    Where the dataset knows its parts, each image has its part map beside it. Written to ``out`` if given.
+    """
+    stored = open_stored(Path(root) if root is not None else default_root(), name)
+    each = each or (12 if len(stored.classes) <= ROWS else 6)
+    rows = min(ROWS, len(stored.classes))
+    columns = -(-len(stored.classes) // rows)
+    font = ImageFont.load_default(14)
+    label_width = min(LABEL, 12 + max(int(font.getlength(name)) for name in (*stored.classes, "00,000")))
+    strip = label_width + each * (TILE + GAP) + GUTTER
+    width = 2 * MARGIN + columns * strip - GUTTER
+    sheet = Image.new("RGB", (max(width, 640), TITLE + rows * (TILE + GAP) + MARGIN), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    high, wide = stored.images.shape[1:3]
+    title = f"{name}: {len(stored.labels):,} images of {wide}x{high} in {len(stored.classes)} classes"
+    draw.text((MARGIN, 10), title, INK, ImageFont.load_default(18))
+    rank = shuffled(len(stored.labels), 0)
+    for label, class_name in enumerate(stored.classes):
+        x = MARGIN + label // rows * strip
+        y = TITLE + label % rows * (TILE + GAP)
+        members = np.flatnonzero(stored.labels == label)
+        _write_name(draw, (x, y), label_width - 12, class_name, len(members))
+        chosen = members[np.argsort(rank[members])][:each]
+        for place, tile in enumerate(_tiles(stored, chosen)[:each]):
+            sheet.paste(tile, (x + label_width + place * (TILE + GAP), y))
+    if out is not None:
+        try:
+            sheet.save(out, format="PNG")
+        except OSError as error:
+            raise TembedError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
+    return sheet
+
+
+def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, name: str, count: int) -> None:
+    font = ImageFont.load_default(14)
+    shown = name
+    while draw.textlength(shown, font) > width and len(shown) > 1:
+        shown = shown.removesuffix("…")[:-1] + "…"
+    draw.text((at[0], at[1] + 14), shown, INK, font)
+    draw.text((at[0], at[1] + 34), f"{count:,}", QUIET, ImageFont.load_default(12))
+
+
+def _tiles(stored: Stored, chosen: np.ndarray) -> list[Image.Image]:
+    tiles = []
+    for index in chosen:
+        tiles.append(_tile(stored.images[index], Image.Resampling.LANCZOS))
+        if stored.part_map is not None:
+            colours = _colours(len(stored.manifest["parts"]))
+            tiles.append(_tile(colours[stored.part_map[index]], Image.Resampling.NEAREST))
+    return tiles
+
+
+def _tile(pixels: UInt8, resampling: Image.Resampling) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(pixels)).resize((TILE, TILE), resampling)
+
+
+def _colours(parts: int) -> UInt8:
+    """Light grey for no part, then hues around the circle, alternately dark and light."""
+    hues = [(index * 255 // max(1, parts), 200, 230 if index % 2 else 150) for index in range(parts)]
+    coloured = Image.new("HSV", (parts + 1, 1), (0, 0, 230))
+    for index, hue in enumerate(hues):
+        coloured.putpixel((index + 1, 0), hue)
+    return np.asarray(coloured.convert("RGB"))[0]

@@ -1,0 +1,70 @@
+"""``check`` finds changed bytes, and images that occur twice."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tembed.data import check, import_images
+from tembed.data.reporting import Reporter
+from tembed.errors import TembedError
+
+
+def test_duplicates_are_counted_within_and_across_classes_and_splits(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    """Forty cats and forty dogs, one cat twice more among the cats and once among the dogs."""
+    files = make.class_folders({"cat": 40, "dog": 40}, top=("train/", "test/"))
+    files["train/cat/x.png"] = files["train/cat/y.png"] = files["train/dog/z.png"] = files[
+        "train/cat/000.png"
+    ]
+    files["test/dog/w.png"] = files["train/dog/000.png"]
+    stored = import_images(make.folder(tmp_path / "pets", files), "pets")
+    report = check("pets")
+    assert (report.count, report.groups, report.extra, report.across_classes) == (164, 2, 4, 1)
+    assert report.across_splits["official"][0] >= 1
+    assert report.across_splits["official"][1] == 1  # the dog of the test set
+    assert report.sha256 == stored.sha256
+
+
+def test_no_duplicates_are_reported_where_there_are_none(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    import_images(make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 9})), "pets")
+    report = check("pets")
+    assert (report.groups, report.extra, report.across_splits) == (0, 0, {"paper": (0, 0)})
+
+
+def test_a_changed_pixel_is_noticed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    stored = import_images(make.folder(tmp_path / "pets", make.class_folders({"cat": 9})), "pets")
+    path = stored.folder / "images.npy"
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(TembedError, match=r"images\.npy has changed since it was stored.*again"):
+        check("pets")
+
+
+def test_changed_class_names_are_noticed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    stored = import_images(make.folder(tmp_path / "pets", make.class_folders({"cat": 9})), "pets")
+    manifest = stored.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"cat"', '"cow"'))
+    with pytest.raises(TembedError, match=r"manifest\.json has changed"):
+        check("pets")
+
+
+def test_a_class_too_small_to_split_is_said_and_the_rest_is_checked(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    lines = []
+
+    class Listening(Reporter):
+        def say(self, line: str) -> None:
+            lines.append(line)
+
+    folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 2}))
+    import_images(folder, "pets", reporter=Listening())
+    assert lines == ["note: class 'dog' has 2 images, too few to split (at least 4)"]
+    report = check("pets", reporter=Listening())
+    assert (report.count, report.across_splits) == (11, {})
+    assert "class 'dog' has 2 images, too few to split" in lines[1]

@@ -1,0 +1,44 @@
+"""The contact sheet shows every class."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tembed.data import contact_sheet, import_images
+from tembed.data.sheet import TILE
+from tembed.errors import TembedError
+
+
+@pytest.mark.parametrize("classes", [1, 3, 30])
+def test_every_class_has_its_images_on_the_sheet(
+    root: Path, tmp_path: Path, make: SimpleNamespace, classes: int
+) -> None:
+    """Each class is a colour of its own; the sheet has about four tiles of each."""
+    files = {}
+    colours = np.random.default_rng(0).permutation(200)[:classes]
+    for colour in colours:
+        pixels = np.full((8, 8, 3), (colour, 255 - colour, 7), np.uint8)
+        files |= {f"class {colour}/{k}.png": make.png(pixels) for k in range(4)}
+    import_images(make.folder(tmp_path / "p", files), "p")
+    contact_sheet("p", tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as image:
+        seen = np.asarray(image).reshape(-1, 3)
+    for colour in colours:
+        assert (seen == (colour, 255 - colour, 7)).all(1).sum() == 4 * TILE**2
+
+
+def test_long_and_foreign_class_names_fit(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    image = make.png(make.random_images(1)[0])
+    import_images(make.folder(tmp_path / "p", {f"{'long ' * 30}/1.png": image, "犬/1.png": image}), "p")
+    assert contact_sheet("p").width < 1200
+
+
+def test_a_sheet_that_cannot_be_written_is_one_line(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    import_images(make.folder(tmp_path / "p", make.class_folders({"cat": 4})), "p")
+    with pytest.raises(TembedError, match=r"nowhere/sheet\.png cannot be written .*choose another --out"):
+        contact_sheet("p", tmp_path / "nowhere" / "sheet.png")

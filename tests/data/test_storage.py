@@ -1,0 +1,239 @@
+"""A stored dataset is whole or absent, and what is there stays intact."""
+
+import errno
+import fcntl
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tembed import __version__
+from tembed.data import import_images
+from tembed.data.npy import NpyWriter
+from tembed.data.storage import default_root, open_stored, stored_names
+from tembed.errors import TembedError
+
+PETS = {"cat": 5, "dog": 6}
+
+
+@pytest.fixture
+def pets(tmp_path: Path, make: SimpleNamespace) -> Path:
+    return make.zip(tmp_path / "pets.zip", make.class_folders(PETS))
+
+
+def test_the_array_is_plain_numpy_and_mapped(root: Path, pets: Path) -> None:
+    stored = import_images(pets, "pets")
+    assert isinstance(stored.images, np.memmap)
+    assert np.load(root / "pets" / "images.npy").shape == (11, 8, 8, 3)
+    assert np.load(root / "pets" / "labels.npy").tolist() == [0] * 5 + [1] * 6
+
+
+def test_the_manifest_says_what_is_there_and_whence(root: Path, pets: Path) -> None:
+    manifest = json.loads((import_images(pets, "pets").folder / "manifest.json").read_text())
+    assert manifest["count"] == 11
+    assert manifest["classes"] == ["cat", "dog"]
+    assert manifest["class_counts"] == [5, 6]
+    assert manifest["source"]["path"] == "pets.zip"
+    assert len(manifest["source"]["sha256"]) == len(manifest["sha256"]) == 64
+    assert manifest["tool"] == f"tembed {__version__}"
+
+
+def test_importing_twice_is_harmless(root: Path, pets: Path) -> None:
+    first = import_images(pets, "pets")
+    before = {file.name: file.read_bytes() for file in first.folder.iterdir()}
+    second = import_images(pets, "pets")
+    assert {file.name: file.read_bytes() for file in second.folder.iterdir()} == before
+    assert (first.images == second.images).all()  # the old map still reads
+    assert stored_names(root) == ["pets"]
+
+
+def test_importing_again_mends_a_damaged_array(root: Path, pets: Path) -> None:
+    images = import_images(pets, "pets").folder / "images.npy"
+    good = images.read_bytes()
+    images.write_bytes(good[:-1] + b"x")
+    import_images(pets, "pets")
+    assert images.read_bytes() == good
+
+
+def test_other_images_under_the_same_name_are_refused(
+    root: Path, tmp_path: Path, pets: Path, make: SimpleNamespace
+) -> None:
+    before = import_images(pets, "pets").sha256
+    other = make.zip(tmp_path / "other.zip", make.class_folders({"cat": 4}))
+    with pytest.raises(TembedError, match="pets already holds other images: choose another name"):
+        import_images(other, "pets")
+    assert open_stored(root, "pets").sha256 == before
+
+
+def test_a_user_s_own_folder_of_that_name_is_not_touched(
+    root: Path, pets: Path, make: SimpleNamespace
+) -> None:
+    make.folder(root / "pets", {"diary.txt": b"mine"})
+    with pytest.raises(TembedError, match="pets is in the way: move it elsewhere"):
+        import_images(pets, "pets")
+    assert (root / "pets" / "diary.txt").read_bytes() == b"mine"
+
+
+def test_a_killed_import_leaves_nothing_and_the_next_one_tidies_up(root: Path, pets: Path) -> None:
+    code = """
+import os, signal, sys
+from tembed.data import importing, storage
+storage._settle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+importing.import_images(sys.argv[1], "pets")
+"""
+    assert subprocess.run([sys.executable, "-c", code, str(pets)]).returncode == -signal.SIGKILL
+    assert stored_names(root) == []
+    assert len(list(root.iterdir())) == 1  # the hidden folder of the dead import
+    import_images(pets, "pets")
+    assert [entry.name for entry in root.iterdir()] == ["pets"]
+
+
+def test_what_another_import_is_writing_is_left_alone(root: Path, pets: Path) -> None:
+    other = root / ".pets.partial-other"
+    other.mkdir(parents=True)
+    lock = os.open(other, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    import_images(pets, "pets")
+    assert other.exists()
+    os.close(lock)
+    import_images(pets, "pets")
+    assert not other.exists()
+
+
+def test_an_interrupted_import_leaves_nothing(
+    root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NpyWriter, "append", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        import_images(pets, "pets")
+    assert not list(root.iterdir())
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = import_images(pets, "before").sha256
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(NpyWriter, "append", full)
+    with pytest.raises(
+        TembedError, match=r"pets cannot be stored in .* \(No space left on device\): free some"
+    ):
+        import_images(pets, "pets")
+    assert [entry.name for entry in root.iterdir()] == ["before"]
+    assert open_stored(root, "before").sha256 == before
+
+
+def test_a_real_write_that_fails_half_way_is_one_line_and_leaves_nothing(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    """The system refuses files beyond a limit, as it does on a full disk."""
+    pets = make.zip(tmp_path / "pets.zip", make.class_folders({"cat": 8}, size=128))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(TembedError, match=r"pets cannot be stored in .* \(File too large\)"):
+            import_images(pets, "pets")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(root.iterdir())
+
+
+@contextmanager
+def powerless() -> Iterator[None]:
+    """Without root's right to ignore permissions, even where the tests run as root."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_place(make: SimpleNamespace) -> Iterator[Path]:
+    """A folder that everybody may enter and read."""
+    place = Path(tempfile.mkdtemp())
+    make.folder(place / "pets", make.class_folders(PETS))
+    for path in (place, place / "pets", place / "pets" / "cat", place / "pets" / "dog"):
+        path.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_a_store_without_permission_is_one_line(open_place: Path) -> None:
+    (open_place / "store").mkdir(mode=0o555)
+    with powerless(), pytest.raises(TembedError, match=r"store \(Permission denied\): make it writable"):
+        import_images(open_place / "pets", "pets", root=open_place / "store")
+
+
+def test_images_without_permission_are_named(open_place: Path) -> None:
+    (open_place / "pets" / "dog" / "000.png").chmod(0)
+    store = open_place / "store"
+    store.mkdir()
+    store.chmod(0o777)
+    with powerless(), pytest.raises(TembedError, match=r"dog/000\.png: cannot be read \(Permission denied\)"):
+        import_images(open_place / "pets", "pets", root=store)
+
+
+def test_a_folder_without_permission_is_named(open_place: Path) -> None:
+    (open_place / "pets" / "dog").chmod(0)
+    with powerless(), pytest.raises(TembedError, match=r"pets/dog cannot be read \(Permission denied\)"):
+        import_images(open_place / "pets", "pets", root=open_place / "store")
+
+
+def test_a_file_in_the_store_s_place_is_one_line(tmp_path: Path, pets: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TembedError, match=r"file \(.*\): check that path, or set TEMBED_DATA"):
+        import_images(pets, "pets", root=tmp_path / "file")
+
+
+@pytest.mark.parametrize("file", ["images", "labels", "origin"])
+def test_a_truncated_or_missing_array_is_named(root: Path, pets: Path, file: str) -> None:
+    path = import_images(pets, "pets").folder / f"{file}.npy"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(TembedError, match=rf"{file}\.npy is missing or damaged .* again"):
+        open_stored(root, "pets")
+    path.unlink()
+    with pytest.raises(TembedError, match=rf"{file}\.npy is missing or damaged"):
+        open_stored(root, "pets")
+
+
+def test_changed_labels_are_noticed_on_opening(root: Path, pets: Path) -> None:
+    path = import_images(pets, "pets").folder / "labels.npy"
+    np.save(path, np.load(path)[::-1])
+    with pytest.raises(TembedError, match=r"labels\.npy is not what its manifest says"):
+        open_stored(root, "pets")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "shapes": []}'])
+def test_a_damaged_manifest_is_named(root: Path, pets: Path, text: str) -> None:
+    (import_images(pets, "pets").folder / "manifest.json").write_text(text)
+    with pytest.raises(TembedError, match=r"manifest\.json is"):
+        open_stored(root, "pets")
+
+
+def test_the_default_store_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEMBED_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert default_root() == Path("/somewhere/tembed")
+    monkeypatch.setenv("TEMBED_DATA", "/data")
+    assert default_root() == Path("/data")
