@@ -1,5 +1,8 @@
 """Any user's folder or archive of class folders imports the same way."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +42,31 @@ def test_decoding_in_processes_gives_the_same_pool(
     monkeypatch.setattr(decoding, "BATCH_IMAGES", 7)
     monkeypatch.setattr(decoding.os, "sched_getaffinity", lambda _: {0, 1})
     assert import_images(folder, "together").sha256 == alone.sha256
+
+
+def test_decoding_processes_end_when_their_parent_is_killed(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 4}))
+    code = """
+import multiprocessing, os, signal, sys
+from tembed.data import decoding, import_images
+from tembed.data.reporting import Reporter
+
+class Killing(Reporter):
+    def progress(self, what, done, total):
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+decoding.WORTH_PROCESSES = 1
+decoding.os.sched_getaffinity = lambda _: {0, 1}
+import_images(sys.argv[1], "pets", reporter=Killing())
+"""
+    command = [sys.executable, "-c", code, str(folder)]
+    # this returns when nobody holds the output any more, and the workers do while they live
+    killed = subprocess.run(command, stdout=subprocess.PIPE, timeout=30)
+    assert killed.returncode == -signal.SIGKILL
+    assert killed.stdout.split()
 
 
 def test_train_val_and_test_folders_are_remembered(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:

@@ -8,7 +8,9 @@ import pytest
 from PIL import Image
 
 from tembed.data import contact_sheet, import_images
-from tembed.data.sheet import TILE
+from tembed.data.reading import Block, Reading
+from tembed.data.sheet import TILE, _colours
+from tembed.data.storage import store
 from tembed.errors import TembedError
 
 
@@ -28,6 +30,16 @@ def test_every_class_has_its_images_on_the_sheet(
         seen = np.asarray(image).reshape(-1, 3)
     for colour in colours:
         assert (seen == (colour, 255 - colour, 7)).all(1).sum() == 4 * TILE**2
+
+
+def test_known_parts_are_shown_beside_the_image_and_named_below(root: Path, make: SimpleNamespace) -> None:
+    """Two images, the left half of each is part 1 and the right half part 2."""
+    part_map = np.repeat([[[1] * 4 + [2] * 4]], 8, axis=1).repeat(2, axis=0).astype(np.uint8)
+    blocks = iter([Block(make.random_images(2), np.zeros(2, np.int64), np.zeros(2, np.uint8))])
+    store(root, "p", Reading("made", ("car",), blocks), {}, part_map, ("wheel", "door"))
+    seen = np.asarray(contact_sheet("p")).reshape(-1, 3)
+    for colour in _colours(2)[1:]:
+        assert (seen == colour).all(1).sum() == 2 * TILE**2 // 2 + 15 * 15
 
 
 def test_long_and_foreign_class_names_fit(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:

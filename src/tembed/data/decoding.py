@@ -1,13 +1,14 @@
 """Decodes many images with all cores, in order, holding only a few batches in memory."""
 
 import os
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import NamedTuple
 
 import numpy as np
@@ -102,7 +103,7 @@ def _decode_batches(
         submit: Callable[..., Future[list[Decoded]]] = _at_once
         if len(items) >= WORTH_PROCESSES and cores > 1:
             # spawned, not forked: a fork of a process with torch's threads can hang
-            pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"))
+            pool = ProcessPoolExecutor(cores, get_context("spawn"), initializer=_end_with_parent)
             stack.callback(pool.shutdown, cancel_futures=True)
             submit = pool.submit
         waiting: deque[tuple[list[Item], Future[list[Decoded]]]] = deque()
@@ -120,6 +121,18 @@ def _decode_batches(
                 f"{tree.path}: a decoding process died (out of memory?); if this was called from a script, "
                 "call it under `if __name__ == '__main__':`"
             ) from None
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _at_once(work: Callable[..., list[Decoded]], *arguments: object) -> Future[list[Decoded]]:

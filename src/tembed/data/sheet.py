@@ -10,7 +10,7 @@ from tembed.data.splits import shuffled
 from tembed.data.storage import Stored, default_root, open_stored
 from tembed.errors import TembedError
 
-TILE, GAP, LABEL, MARGIN, TITLE, GUTTER = 64, 4, 160, 16, 40, 32
+TILE, GAP, LABEL, MARGIN, TITLE, GUTTER, LINE = 64, 4, 160, 16, 40, 32, 24
 INK, PAPER, QUIET = "#1a1a1a", "#ffffff", "#666666"
 ROWS = 25  # classes below each other before a new column of them begins
 
@@ -20,7 +20,8 @@ def contact_sheet(
 ) -> Image.Image:
     """``each`` images of every class (12, or 6 of more than 25 classes), the same ones every time.
 
-    Where the dataset knows its parts, each image has its part map beside it. Written to ``out`` if given.
+    Where the dataset knows its parts, each image has its part map beside it, and the colours are named below.
+    Written to ``out`` if given.
     """
     stored = open_stored(Path(root) if root is not None else default_root(), name)
     each = each or (12 if len(stored.classes) <= ROWS else 6)
@@ -30,7 +31,11 @@ def contact_sheet(
     label_width = min(LABEL, 12 + max(int(font.getlength(name)) for name in (*stored.classes, "00,000")))
     strip = label_width + each * (TILE + GAP) + GUTTER
     width = 2 * MARGIN + columns * strip - GUTTER
-    sheet = Image.new("RGB", (max(width, 640), TITLE + rows * (TILE + GAP) + MARGIN), PAPER)
+    parts = stored.manifest["parts"]
+    bottom = TITLE + rows * (TILE + GAP) + MARGIN
+    per_line = max(1, (max(width, 640) - 2 * MARGIN) // LABEL)
+    height = bottom + -(-len(parts) // per_line) * LINE
+    sheet = Image.new("RGB", (max(width, 640), height), PAPER)
     draw = ImageDraw.Draw(sheet)
     high, wide = stored.images.shape[1:3]
     title = f"{name}: {len(stored.labels):,} images of {wide}x{high} in {len(stored.classes)} classes"
@@ -40,10 +45,15 @@ def contact_sheet(
         x = MARGIN + label // rows * strip
         y = TITLE + label % rows * (TILE + GAP)
         members = np.flatnonzero(stored.labels == label)
-        _write_name(draw, (x, y), label_width - 12, class_name, len(members))
+        _write_name(draw, (x, y + 14), label_width - 12, class_name)
+        draw.text((x, y + 34), f"{len(members):,}", QUIET, ImageFont.load_default(12))
         chosen = members[np.argsort(rank[members])][:each]
         for place, tile in enumerate(_tiles(stored, chosen)[:each]):
             sheet.paste(tile, (x + label_width + place * (TILE + GAP), y))
+    for number, part in enumerate(parts):
+        x, y = MARGIN + number % per_line * LABEL, bottom + number // per_line * LINE - 6
+        draw.rectangle((x, y, x + 14, y + 14), tuple(_colours(len(parts))[number + 1].tolist()))
+        _write_name(draw, (x + 20, y - 2), LABEL - 28, part)
     if out is not None:
         try:
             sheet.save(out, format="PNG")
@@ -52,13 +62,12 @@ def contact_sheet(
     return sheet
 
 
-def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, name: str, count: int) -> None:
+def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, name: str) -> None:
     font = ImageFont.load_default(14)
     shown = name
     while draw.textlength(shown, font) > width and len(shown) > 1:
         shown = shown.removesuffix("…")[:-1] + "…"
-    draw.text((at[0], at[1] + 14), shown, INK, font)
-    draw.text((at[0], at[1] + 34), f"{count:,}", QUIET, ImageFont.load_default(12))
+    draw.text(at, shown, INK, font)
 
 
 def _tiles(stored: Stored, chosen: np.ndarray) -> list[Image.Image]:

@@ -28,6 +28,7 @@ from tembed.data.reading import Int64, Reading, UInt8
 from tembed.errors import TembedError
 
 FORMAT = 1
+DTYPES = {"labels": np.int64}  # all others are uint8
 SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
 FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -94,13 +95,14 @@ def open_stored(root: Path, name: str) -> Stored:
         path = folder / f"{key}.npy"
         try:
             arrays[key] = np.load(path, mmap_mode=None if key in SMALL else "r")
-            right = list(arrays[key].shape) == shape
+            right = list(arrays[key].shape) == shape and arrays[key].dtype == DTYPES.get(key, np.uint8)
         except Exception as error:  # NumPy's reader raises many types on damaged files
             raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
         if not right or (key in SMALL and array_sha256(arrays[key]) != manifest["files"].get(key)):
             raise TembedError(f"{path} is not what its manifest says: {_again(folder)}")
     images, part_map = arrays["images"], arrays.get("part_map")
-    if identity(manifest["classes"], images.shape, manifest["files"]) != manifest["sha256"]:
+    found = identity(manifest["classes"], images.shape, manifest["files"], manifest["parts"])
+    if found != manifest["sha256"]:
         raise TembedError(f"{folder / 'manifest.json'} has changed since it was stored: {_again(folder)}")
     return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
 
@@ -131,11 +133,12 @@ def _again(folder: Path) -> str:
     return f"remove {folder} and get or import the dataset again"
 
 
-def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str]) -> str:
-    """One sha256 for the whole pool: its classes, shape and every array."""
-    return hashlib.sha256(
-        json.dumps([list(classes), list(shape), files], sort_keys=True).encode()
-    ).hexdigest()
+def identity(
+    classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()
+) -> str:
+    """One sha256 for the whole pool: its classes, its shape, every array, and the parts' names if any."""
+    content = [list(classes), list(shape), files, list(parts)]
+    return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
 
 
 def store(
@@ -180,7 +183,7 @@ def store(
             "left_out": reading.left_out,
             "shapes": shapes,
             "files": files,
-            "sha256": identity(reading.classes, writer.shape, files),
+            "sha256": identity(reading.classes, writer.shape, files, parts),
         }
         if expected is not None and manifest["sha256"] != expected:
             raise TembedError(
