@@ -11,12 +11,18 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tembed import data as data
     from tembed import maximizers as maximizers
+    from tembed import training as training
     from tembed.embedding import FeatureEmbedding as FeatureEmbedding
     from tembed.losses import EmbeddingLoss as EmbeddingLoss
     from tembed.models import Output as Output
     from tembed.models import Trace as Trace
     from tembed.models import create_model as create_model
     from tembed.models import list_models as list_models
+    from tembed.training import Recipe as Recipe
+    from tembed.training import Run as Run
+    from tembed.training import evaluate as evaluate
+    from tembed.training import load as load
+    from tembed.training import train as train
 
 _HOME = {
     "FeatureEmbedding": "tembed.embedding",
@@ -25,8 +31,13 @@ _HOME = {
     "Trace": "tembed.models",
     "create_model": "tembed.models",
     "list_models": "tembed.models",
+    "Recipe": "tembed.training",
+    "Run": "tembed.training",
+    "evaluate": "tembed.training",
+    "load": "tembed.training",
+    "train": "tembed.training",
 }
-_SUBPACKAGES = ("data", "maximizers", "models")
+_SUBPACKAGES = ("data", "maximizers", "models", "training")
 
 __all__ = [*_HOME, *_SUBPACKAGES, "__version__"]
 

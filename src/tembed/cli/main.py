@@ -13,6 +13,9 @@ from tembed.errors import TembedError
 GROUPS = {
     "models": "the networks of Table 1 and their parameter counts",
     "data": "list, get, import, check and show datasets",
+    "train": "train a network on a dataset, or go on with it",
+    "evaluate": "measure trained weights again",
+    "runs": "a table of runs",
 }
 
 

@@ -33,6 +33,11 @@ def list_models() -> list[str]:
     return sorted(_ENTRIES)
 
 
+def model_options(name: str) -> tuple[str, ...]:
+    """The options that `create_model` takes for this network."""
+    return _ENTRIES[canonical_name(name)].options
+
+
 def canonical_name(name: str) -> str:
     """Our name for a name of ours or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
     plain = name.strip().lower().replace("_", "-").rstrip(".")

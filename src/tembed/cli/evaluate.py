@@ -1,0 +1,35 @@
+"""``tembed evaluate``: measure trained weights again."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure the best weights of a run on a part of its dataset."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
+    part: Literal["test", "val", "train"] = "test"
+    """the part of the split"""
+    data: str | None = None
+    """another dataset with the same classes"""
+    quiet: bool = False
+    """print nothing but the result"""
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
+    from tembed.cli.bars import watcher
+    from tembed.training import evaluate
+
+    measured = evaluate(command.source, command.part, data=command.data, watcher=watcher(command.quiet))
+    print(f"{command.source} on {measured.images:,} {command.part} images:")
+    print(f"  accuracy {100 * measured.accuracy:.2f} %, cross-entropy {measured.head:.4f}")
+    if measured.patches is not None and measured.patch_accuracy is not None:
+        print(
+            f"  of its patches alone {100 * measured.patch_accuracy:.2f} %, mean cross-entropy {measured.patches:.4f}"
+        )
+    return 0

@@ -1,0 +1,41 @@
+"""Recipes, runs and weights (paper §4). Names are imported when first used: a recipe alone needs no torch."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tembed.training.evaluation import Evaluation as Evaluation
+    from tembed.training.loop import train as train
+    from tembed.training.measuring import evaluate as evaluate
+    from tembed.training.recipe import Recipe as Recipe
+    from tembed.training.run import Run as Run
+    from tembed.training.stopping import Stopped as Stopped
+    from tembed.training.weights import Trained as Trained
+    from tembed.training.weights import export_weights as export_weights
+    from tembed.training.weights import load as load
+    from tembed.training.weights import load_trained as load_trained
+
+_HOME = {
+    "Evaluation": "evaluation",
+    "Recipe": "recipe",
+    "Run": "run",
+    "Stopped": "stopping",
+    "Trained": "weights",
+    "evaluate": "measuring",
+    "export_weights": "weights",
+    "load": "weights",
+    "load_trained": "weights",
+    "train": "loop",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"tembed.training.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'tembed.training' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,67 @@
+"""How well a model does on a part of a dataset: the head, and each patch for itself."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tembed.data.batches import Batches
+from tembed.models import Network
+from tembed.training.schedule import derived_seed
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over the images. Those of the patches are None for a model without scores."""
+
+    images: int
+    accuracy: float
+    head: float
+    """cross-entropy of the head"""
+    patches: float | None
+    """mean cross-entropy of the patches"""
+    patch_accuracy: float | None
+    """share of the patches whose own best class is the image's"""
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@torch.no_grad()
+def evaluate_batches(
+    model: Network, batches: Batches, seed: int = 0, watch: Callable[[int, int], None] | None = None
+) -> Evaluation:
+    """The model on all images of ``batches``, in evaluation mode. ``watch`` is told the images done and all.
+
+    ``seed`` is for the sampled maximizer only: the noise of each batch is a function of it.
+    """
+    was_training = model.training
+    model.eval()
+    correct = patch_correct = patch_count = 0
+    head = patches = 0.0
+    total, done = len(batches.images), 0
+    with torch.random.fork_rng(devices=[]):
+        for step, (images, labels) in enumerate(batches.epoch(0)):
+            torch.manual_seed(derived_seed(seed, "evaluation", step))
+            output = model(images)
+            correct += int((output.logits.argmax(1) == labels).sum())
+            head += float(F.cross_entropy(output.logits, labels, reduction="sum"))
+            if output.scores is not None:
+                truth = labels[:, None, None].expand(-1, *output.scores.shape[2:])
+                patch_correct += int((output.scores.argmax(1) == truth).sum())
+                patch_count += truth.numel()
+                patches += float(F.cross_entropy(output.scores, truth)) * len(labels)
+            done += len(labels)
+            if watch is not None:
+                watch(done, total)
+    model.train(was_training)
+    has_patches = patch_count > 0
+    return Evaluation(
+        images=total,
+        accuracy=correct / total,
+        head=head / total,
+        patches=patches / total if has_patches else None,
+        patch_accuracy=patch_correct / patch_count if has_patches else None,
+    )

@@ -1,0 +1,280 @@
+"""The training loop: steps, epochs, and a state that can be taken up at any of them."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tembed.errors import TembedError
+from tembed.losses import EmbeddingLoss
+from tembed.training.determinism import reproducible
+from tembed.training.evaluation import evaluate_batches
+from tembed.training.files import explained, locked, write_json
+from tembed.training.inputs import Inputs, load_inputs, resized
+from tembed.training.progress import Watcher
+from tembed.training.recipe import Recipe
+from tembed.training.run import Run, default_folder
+from tembed.training.schedule import derived_seed, image_side, learning_rate
+from tembed.training.state import State, Sums, copy_tensors, gather, restore
+from tembed.training.stopping import Stopped, Wish, listening
+from tembed.training.weights import build, save_weights
+
+CHECKPOINT_SECONDS = 60.0
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    *,
+    root: str | Path | None = None,
+    watcher: Watcher | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Run:
+    """Train a recipe in the folder ``out``, or go on with it there, and return the finished run.
+
+    The same call again takes up a run that was stopped or killed, and gives the weights, metrics and result that it
+    would have had, bit for bit (same machine, versions and threads). A finished run is returned as it is.
+
+    Args:
+        recipe: what to train.
+        out: the run folder; by default ``runs/<model>-<data>-<preset>-<seed>``.
+        root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
+        watcher: what to tell about the progress.
+        checkpoint_seconds: how often to save within an epoch.
+
+    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved.
+    """
+    recipe = recipe.complete()
+    run = Run(Path(out) if out is not None else default_folder(recipe))
+    watcher = watcher or Watcher()
+    with explained(run.folder):
+        run.folder.mkdir(parents=True, exist_ok=True)
+    with locked(run.folder / "lock"), listening() as wish, reproducible():
+        run.claim(recipe)
+        if run.result is not None:
+            watcher.say(f"{run.folder} is finished already")
+            return run
+        inputs = load_inputs(recipe, root)
+        try:
+            Training(recipe, run, inputs, watcher, wish, checkpoint_seconds).go()
+        finally:
+            watcher.end()
+    return run
+
+
+class Training:
+    """One start of a run."""
+
+    def __init__(
+        self, recipe: Recipe, run: Run, inputs: Inputs, watcher: Watcher, wish: Wish, checkpoint_seconds: float
+    ):
+        self.recipe, self.run, self.inputs, self.watcher, self.wish = recipe, run, inputs, watcher, wish
+        self.checkpoint_seconds = checkpoint_seconds
+        self.side = min(inputs.splits.train.size)
+        self.images = len(inputs.train.images)
+        self.steps = len(inputs.train)
+        torch.manual_seed(derived_seed(recipe.seed, "weights"))
+        self.model = build(recipe, len(inputs.classes), self.side)
+        self.optimizer = make_optimizer(recipe, self.model)
+        self.loss = EmbeddingLoss(recipe.weight or 0.0)
+        self.state = self._resume()
+        self.saved = time.monotonic()
+
+    def go(self) -> None:
+        """From where the state is to the end."""
+        state, epochs = self.state, self.recipe.epochs
+        self.watcher.begin(epochs, self.images, state.epoch * self.images + state.sums.images)
+        while state.epoch < epochs:
+            self.train_epoch()
+            self.finish_epoch()
+        self.write_result()
+
+    def train_epoch(self) -> None:
+        """The steps of an epoch that are not done yet."""
+        state = self.state
+        side = image_side(self.recipe, state.epoch, self.side)
+        self.model.train()
+        while state.step < self.steps:
+            self._heed()
+            start = time.perf_counter()
+            self.train_step(side)
+            state.step += 1
+            state.sums.seconds += time.perf_counter() - start
+            loss = self._mean_loss(state.sums)
+            self.watcher.trained(state.epoch, state.sums.images, loss)
+            if time.monotonic() - self.saved >= self.checkpoint_seconds:
+                self.save()
+
+    def train_step(self, side: int) -> None:
+        """One step of Adam; everything in it depends on the state, and on (seed, epoch, step)."""
+        state, epoch, step = self.state, self.state.epoch, self.state.step
+        images, labels = self.inputs.train.batch(epoch, step)
+        torch.manual_seed(derived_seed(self.recipe.seed, epoch, step))  # the sampled maximizer's noise
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
+        output = self.model(resized(images, side))
+        terms = self.loss.terms(output, labels)
+        loss = self.loss.combine(terms)
+        if not math.isfinite(loss.item()):
+            raise TembedError(self._not_finite(loss.item()))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        state.sums.images += len(labels)
+        state.sums.head += terms.head.item() * len(labels)
+        state.sums.patches += 0.0 if terms.patches is None else terms.patches.item() * len(labels)
+        state.sums.correct += int((output.logits.argmax(1) == labels).sum())
+
+    def finish_epoch(self) -> None:
+        """Measure the epoch, keep its weights if they are the best, save."""
+        state, recipe = self.state, self.recipe
+        start = time.perf_counter()
+        val = evaluate_batches(self.model, self.inputs.val, recipe.seed, self._watch("validation"))
+        seconds = state.sums.seconds + time.perf_counter() - start
+        sums, total = state.sums, self.recipe.epochs * self.steps
+        before = state.metrics[-1]["total_seconds"] if state.metrics else 0.0
+        state.metrics.append(
+            {
+                "epoch": state.epoch + 1,
+                "loss": self._mean_loss(sums),
+                "head": sums.head / sums.images,
+                "patches": sums.patches / sums.images if recipe.weight is not None else None,
+                "accuracy": sums.correct / sums.images,
+                "val_accuracy": val.accuracy,
+                "val_head": val.head,
+                "val_patches": val.patches,
+                "val_patch_accuracy": val.patch_accuracy,
+                "lr": learning_rate(recipe, (state.epoch + 1) * self.steps - 1, total),
+                "image_side": image_side(recipe, state.epoch, self.side),
+                "images_per_second": sums.images / sums.seconds,
+                "seconds": seconds,
+                "total_seconds": before + seconds,
+            }
+        )
+        if state.best_epoch is None or val.accuracy > state.best_metrics["val_accuracy"]:
+            state.best_epoch, state.best = state.epoch, copy_tensors(self.model)
+        state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
+        self.save()
+        self._write_derived()
+        self.watcher.epoch(state.metrics[-1])
+
+    def write_result(self) -> None:
+        """Test the best epoch's weights, once."""
+        state = self.state
+        self.model.load_state_dict(state.best)
+        test = evaluate_batches(self.model, self.inputs.test, self.recipe.seed, self._watch("test"))
+        best = state.best_metrics
+        result = {
+            "best_epoch": best["epoch"],
+            "val_accuracy": best["val_accuracy"],
+            "test_accuracy": test.accuracy,
+            "test": test.plain(),
+            "epochs": state.epoch,
+            "train_images": self.images,
+            "total_seconds": state.metrics[-1]["total_seconds"],
+        }
+        write_json(self.run.result_path, result)
+
+    def save(self) -> None:
+        """Make the state the newest checkpoint."""
+        state = self.state
+        try:
+            tensors = gather(state, self.model, self.optimizer)
+        except TembedError as error:
+            raise TembedError(f"{error} of epoch {state.epoch + 1}; {self._way_out()}") from None
+        self.run.checkpoints.save(tensors, {**state.plain(), "data_sha256": self.inputs.splits.sha256})
+        self.saved = time.monotonic()
+
+    # --- taking up a run
+
+    def _resume(self) -> State:
+        state = self._restored() if self.run.checkpoints.any else State()
+        differing = self.run.record_start(self.inputs.splits.sha256, state.epoch, state.step)
+        if differing and self.run.checkpoints.any:
+            self.watcher.say(f"warning: not as at the last start, so the last bits may differ: {'; '.join(differing)}")
+        return state
+
+    def _restored(self) -> State:
+        checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
+        tensors, record, wrong = checkpoints.load()
+        for line in wrong:
+            self.watcher.say(f"warning: {line}; going on from {checkpoints.previous}")
+        if record.get("data_sha256") != sha256:
+            raise TembedError(
+                f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256}, then "
+                f"{record.get('data_sha256')}): restore that dataset, or give another --out"
+            )
+        try:
+            state = restore(record, tensors, self.model, self.optimizer)
+            if state.epoch > self.recipe.epochs or state.step > self.steps:
+                raise TembedError("its position makes no sense")
+        except TembedError as error:
+            raise TembedError(
+                f"a checkpoint in {checkpoints.folder} cannot be used: {error}; remove that folder to start this run "
+                "again from its beginning, or give another --out"
+            ) from None
+        where = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < self.recipe.epochs else "its last epoch"
+        self.watcher.say(f"going on with {self.run.folder} from {where}")
+        if state.metrics:
+            self._write_derived()
+        return state
+
+    def _write_derived(self) -> None:
+        """The files that follow from the state: metrics, and the best weights."""
+        splits, best = self.inputs.splits, self.state.best_metrics
+        self.run.write_metrics(self.state.metrics)
+        record: dict[str, Any] = {
+            "recipe": self.recipe.plain(),
+            "classes": list(self.inputs.classes),
+            "input_size": self.side,
+            "mean": list(splits.mean),
+            "std": list(splits.std),
+            "data_sha256": splits.sha256,
+            "epoch": best["epoch"],
+            "val_accuracy": best["val_accuracy"],
+        }
+        save_weights(self.run.best_path, self.state.best, record)
+
+    # --- what may stop a run
+
+    def _heed(self) -> None:
+        if self.wish.number is None:
+            return
+        if self.state.epoch == self.recipe.epochs:  # the test, with everything saved
+            raise Stopped(self.wish.number, "in the test after the last epoch")
+        self.save()
+        raise Stopped(self.wish.number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
+
+    def _watch(self, what: str) -> Any:
+        def watch(done: int, total: int) -> None:
+            self.watcher.evaluated(what, done, total)
+            if done < total:
+                self._heed()
+
+        return watch
+
+    def _not_finite(self, loss: float) -> str:
+        epoch, step = self.state.epoch, self.state.step
+        batch = self.inputs.train
+        pool = batch.images.indices[batch.indices(epoch, step)].tolist()
+        return (
+            f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "
+            f"{self.recipe.data}; {self._way_out()}"
+        )
+
+    def _way_out(self) -> str:
+        last = self.run.checkpoints.last_good()
+        return f"last good checkpoint: {last}; a lower --lr, in another --out, may help"
+
+    def _mean_loss(self, sums: Sums) -> float:
+        weight = self.loss.weight
+        return ((1 - weight) * sums.head + weight * sums.patches) / sums.images
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """Adam, with L2 decay in its gradient as in the paper (§4), or beside it."""
+    kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+    return kind(model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay, fused=True)

@@ -1,0 +1,35 @@
+"""What changes while a run goes on, each as a pure function of (seed, epoch, step): rate, image side, noise."""
+
+import hashlib
+import math
+
+from tembed.training.recipe import Recipe
+
+GROWN_BY = 0.6
+"""Share of the epochs after which the training images have their full side."""
+SIDES = 4
+"""Sides are multiples of this many pixels, the total stride in front of the block."""
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """The rate of step ``step`` (from 0) in a run of ``steps`` steps."""
+    if recipe.schedule == "constant":
+        return recipe.lr
+    rising = round((recipe.warmup or 0.0) * steps)
+    if step < rising:
+        return recipe.lr * (step + 1) / rising
+    return recipe.lr * 0.5 * (1 + math.cos(math.pi * (step - rising) / (steps - rising)))
+
+
+def image_side(recipe: Recipe, epoch: int, full: int) -> int:
+    """The side of the training images in an epoch (from 0), where they are ``full`` pixels on disk."""
+    growing = min(recipe.epochs - 1, max(1, round(GROWN_BY * recipe.epochs)))  # the last epoch is at the full side
+    grown = min(1.0, epoch / growing) if growing else 1.0
+    side = full * (recipe.start_scale + (1 - recipe.start_scale) * grown)
+    return full if side >= full else max(8, int(side / SIDES) * SIDES)
+
+
+def derived_seed(*what: int | str) -> int:
+    """A seed for torch's generator from a seed and the name of what is drawn."""
+    digest = hashlib.blake2b(" ".join(map(str, what)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -1,0 +1,125 @@
+"""Weights on disk: safetensors files that say what they are the weights of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import tembed
+from tembed.errors import TembedError
+from tembed.models import Network, create_model
+from tembed.training.files import write_file
+from tembed.training.recipe import Recipe
+from tembed.training.run import Run
+from tembed.training.sealed import seal, unseal
+
+KIND = "weights"
+WRAPPERS = ("_orig_mod", "module", "_forward_module")
+"""What compiling, data parallelism and launchers put into the names of what they wrap."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model and what is needed to use it: ``mean`` and ``std`` normalise its images, with pixels from 0 to 1.
+
+    ``input_size`` is the images' shorter side. ``about`` is what else its file says: the epoch, its accuracy.
+    """
+
+    model: Network
+    recipe: Recipe
+    classes: tuple[str, ...]
+    input_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    about: dict[str, Any]
+
+
+def save_weights(
+    path: str | Path, tensors: Mapping[str, Tensor], record: dict[str, Any], *, half: bool = False
+) -> None:
+    """A weights file. ``record`` has the fields of `Trained` as plain values.
+
+    ``half`` stores matrices and kernels in half precision. Vectors, which are biases and statistics, stay as they
+    are: they weigh next to nothing, and a variance may not fit.
+    """
+    plain = plain_names(tensors)
+    if half:
+        plain = {name: tensor.half() if tensor.ndim > 1 else tensor for name, tensor in plain.items()}
+    write_file(Path(path), seal(plain, {**record, "kind": KIND}))
+
+
+def export_weights(source: str | Path, path: str | Path, *, half: bool = False) -> None:
+    """Copy the weights of a run or a file to another file, in half precision if asked for."""
+    tensors, record = unseal(find_weights(source), KIND)
+    save_weights(path, tensors, record, half=half)
+
+
+def load(source: str | Path) -> Network:
+    """The trained model of a run folder, a weights file, or shipped weights such as ``"rn26-embed/cifar10"``.
+
+    It is in evaluation mode. `load_trained` also gives its recipe, classes and normalisation.
+    """
+    return load_trained(source).model
+
+
+def load_trained(source: str | Path) -> Trained:
+    """As `load`, with all that the file says."""
+    path = find_weights(source)
+    tensors, record = unseal(path, KIND)
+    try:
+        recipe = Recipe.from_plain(record["recipe"])
+        classes = tuple(str(name) for name in record["classes"])
+        size = int(record["input_size"])
+        mean, std = (_triple(record[key]) for key in ("mean", "std"))
+        model = build(recipe, len(classes), size)
+        model.load_state_dict(tensors)
+    except Exception as error:  # a checksum is no signature: anything may be in there
+        what = str(error).splitlines()[0] if str(error) else repr(error)
+        raise TembedError(f"{path} does not hold the weights that it says ({what})") from None
+    named = ("kind", "recipe", "classes", "input_size", "mean", "std")
+    about = {key: value for key, value in record.items() if key not in named}
+    return Trained(model.eval(), recipe, classes, size, mean, std, about)
+
+
+def build(recipe: Recipe, classes: int, input_size: int) -> Network:
+    """The network of a complete recipe, freshly initialised."""
+    model = create_model(recipe.model, classes, input_size, **recipe.model_options())
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the batches are
+
+
+def find_weights(source: str | Path) -> Path:
+    """The file that ``source`` means: a path that exists is taken for that, anything else for a shipped name."""
+    path = Path(source)
+    if path.is_dir():
+        best = Run.open(path).best_path
+        if not best.exists():
+            raise TembedError(f"{path} has no weights yet: it has not finished an epoch")
+        return best
+    if path.exists():
+        return path
+    found = shipped().get(str(source))
+    if found is None:
+        names = ", ".join(shipped()) or "none"
+        raise TembedError(f"{str(source)!r} is no run folder, no weights file and no shipped weights; shipped: {names}")
+    return found
+
+
+def shipped() -> dict[str, Path]:
+    """The weights that come with the package, by name."""
+    folder = Path(tembed.__file__).parent / "weights"
+    return {f"{path.parent.name}/{path.stem}": path for path in sorted(folder.glob("*/*.safetensors"))}
+
+
+def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by the names that the bare model has, whatever wrapped it."""
+    return {
+        ".".join(part for part in name.split(".") if part not in WRAPPERS): tensor for name, tensor in tensors.items()
+    }
+
+
+def _triple(values: Any) -> tuple[float, float, float]:
+    red, green, blue = map(float, values)
+    return red, green, blue
