@@ -16,7 +16,8 @@ MAY_KNOW = {
     "embedding": {"maximizers"},
     "models": {"maximizers", "embedding"},
     "data": set(),
-    "cli": {"models", "data"},
+    "training": {"models", "data", "losses", "maximizers"},
+    "cli": {"models", "data", "training"},
 }
 
 

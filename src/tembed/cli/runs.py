@@ -13,6 +13,8 @@ class Runs:
 
     folder: Annotated[Path, tyro.conf.Positional] = Path("runs")
     """where to look"""
+    save: Path | None = None
+    """write each finished run into this folder, as one small JSON file without the weights"""
 
 
 def main(arguments: list[str]) -> int:
@@ -23,7 +25,7 @@ def main(arguments: list[str]) -> int:
     if not command.folder.is_dir():
         raise TembedError(f"{command.folder} is not a folder; give the one that holds the runs")
     rows = [("run", "model", "data", "recipe", "seed", "images", "epochs", "val %", "test %")]
-    broken = []
+    broken, finished = [], []
     for run in find_runs(command.folder):
         try:
             recipe, metrics, result = run.recipe, run.metrics, run.result
@@ -32,6 +34,7 @@ def main(arguments: list[str]) -> int:
         except (TembedError, LookupError, TypeError) as error:
             broken.append(f"{run.folder}: {error}")
             continue
+        finished += [run] if result else []
         rows.append(
             (
                 str(run.folder),
@@ -48,6 +51,11 @@ def main(arguments: list[str]) -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if command.save is not None:
+        from tembed.training.results import save_summary
+
+        for run in finished:
+            print(f"wrote {save_summary(run, command.save)}")
     for line in broken:
         print(f"cannot be read: {line}")
     return 1 if broken else 0
