@@ -64,3 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 def fail(message: str, code: int = 2) -> int:
     print(f"tembed: error: {message}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,6 +29,9 @@ def main(arguments: list[str]) -> int:
     command = parse(arguments)
     from tembed.cli.bars import watcher
     from tembed.training import Stopped, train
+    from tembed.training.memory import keep_freed_memory
+
+    keep_freed_memory()
 
     try:
         run = train(

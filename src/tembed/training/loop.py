@@ -80,7 +80,8 @@ class Training:
         self.model = build(recipe, len(inputs.classes), self.side)
         self.optimizer = make_optimizer(recipe, self.model)
         self.loss = EmbeddingLoss(recipe.weight or 0.0)
-        self.state = self._resume()
+        self.state = State()
+        self._resume()
         self.saved = time.monotonic()
 
     def go(self) -> None:
@@ -190,12 +191,13 @@ class Training:
 
     # --- taking up a run
 
-    def _resume(self) -> State:
-        state = self._restored() if self.run.checkpoints.any else State()
-        differing = self.run.record_start(self.inputs.splits.sha256, state.epoch, state.step)
+    def _resume(self) -> None:
+        if self.run.checkpoints.any:
+            self.state = self._restored()
+            self._write_derived()
+        differing = self.run.record_start(self.inputs.splits.sha256, self.state.epoch, self.state.step)
         if differing and self.run.checkpoints.any:
             self.watcher.say(f"warning: not as at the last start, so the last bits may differ: {'; '.join(differing)}")
-        return state
 
     def _restored(self) -> State:
         checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
@@ -218,12 +220,12 @@ class Training:
             ) from None
         where = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < self.recipe.epochs else "its last epoch"
         self.watcher.say(f"going on with {self.run.folder} from {where}")
-        if state.metrics:
-            self._write_derived()
         return state
 
     def _write_derived(self) -> None:
         """The files that follow from the state: metrics, and the best weights."""
+        if not self.state.metrics:
+            return
         splits, best = self.inputs.splits, self.state.best_metrics
         self.run.write_metrics(self.state.metrics)
         record: dict[str, Any] = {

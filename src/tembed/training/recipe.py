@@ -6,7 +6,7 @@ is the same network, loss and data with another optimisation; `FAST` says what i
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from tembed.errors import TembedError
 
@@ -146,16 +146,21 @@ class Recipe:
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> "Recipe":
-        """A recipe from what `plain` gave; raises `TembedError` if the fields are not those of a recipe."""
-        fields = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(values, dict) or set(values) != fields:
-            odd = sorted(fields ^ set(values)) if isinstance(values, dict) else type(values).__name__
-            raise TembedError(f"this is no recipe of this version of tembed; what differs: {odd}")
-        try:
-            recipe = cls(**(values | {"betas": tuple(values["betas"])}))
-            _check_ranges(recipe)
-        except TypeError as error:
-            raise TembedError(f"a recipe's value has the wrong type: {error}") from None
+        """A recipe from what `plain` gave, now or in a version with fewer fields; `TembedError` if it is none."""
+        needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+        hints = get_type_hints(cls)
+        if not isinstance(values, dict) or not needed <= set(values) <= set(hints):
+            odd = (
+                sorted(map(str, needed - set(values) | set(values) - set(hints)))
+                if isinstance(values, dict)
+                else values
+            )
+            raise TembedError(f"this is no recipe of this version of tembed: look at {odd!r}")
+        for name, value in values.items():
+            if not _fits(value, hints[name]):
+                raise TembedError(f"{name} cannot be {value!r} in a recipe")
+        recipe = cls(**(values | {"betas": tuple(values.get("betas", cls.betas))}))
+        _check_ranges(recipe)
         return recipe
 
     def differences(self, other: "Recipe") -> list[str]:
@@ -191,6 +196,18 @@ def _named(model: str, data: str, preset: dict[str, Any], changes: dict[str, Any
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value can stand for a field of this type."""
+    kinds = get_args(hint)
+    if get_origin(hint) is Literal:
+        return value in kinds
+    if get_origin(hint) is tuple:
+        return isinstance(value, list | tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if kinds:  # a union
+        return any(_fits(value, kind) for kind in kinds)
+    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def _complete_schedule(recipe: Recipe) -> Recipe:

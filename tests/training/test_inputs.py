@@ -1,0 +1,48 @@
+"""A part of the training images is drawn evenly and always the same."""
+
+import pytest
+import torch
+
+from tembed.errors import TembedError
+from tembed.training import Recipe
+from tembed.training.inputs import evenly, load_inputs, resized
+
+
+def test_each_class_gives_as_many_and_a_larger_part_holds_the_smaller() -> None:
+    labels = torch.arange(100) % 4
+    some, more = evenly(labels, 4, 10, seed=0), evenly(labels, 4, 50, seed=0)
+    assert set(some.tolist()) < set(more.tolist())
+    assert sorted(labels[some].bincount().tolist()) == [2, 2, 3, 3]
+    assert labels[evenly(labels, 4, 40, seed=0)].bincount().tolist() == [10, 10, 10, 10]
+    assert evenly(labels, 4, 100, seed=0).tolist() == list(range(100))
+    assert some.tolist() != evenly(labels, 4, 10, seed=1).tolist()
+
+
+def test_a_class_with_few_images_gives_what_it_has() -> None:
+    labels = torch.tensor([0] * 20 + [1] * 2)
+    assert labels[evenly(labels, 2, 10, seed=0)].bincount().tolist() == [8, 2]
+
+
+def test_more_images_than_there_are_is_an_error() -> None:
+    with pytest.raises(TembedError, match="--train-images is 1000, and there are 130"):
+        load_inputs(Recipe("rn26", "tiny", train_images=1000))
+
+
+def test_a_last_batch_of_one_image_is_an_error() -> None:
+    with pytest.raises(TembedError, match="a last batch of one"):
+        load_inputs(Recipe("rn26", "tiny", train_images=65, batch_size=32))
+
+
+def test_validation_and_test_keep_their_images_whatever_is_trained_on() -> None:
+    whole, part = load_inputs(Recipe("rn26", "tiny")), load_inputs(Recipe("rn26", "tiny", train_images=40))
+    assert len(part.train.images) == 40
+    assert part.test.images.indices.tolist() == whole.test.images.indices.tolist()
+    assert part.splits.mean == whole.splits.mean
+
+
+def test_a_smaller_side_is_the_mean_over_areas() -> None:
+    images = torch.rand(2, 3, 8, 16).contiguous(memory_format=torch.channels_last)
+    half = resized(images, 4)
+    assert half.shape == (2, 3, 4, 8)
+    assert torch.allclose(half, images.view(2, 3, 4, 2, 8, 2).mean((3, 5)), atol=1e-6)
+    assert resized(images, 8) is images

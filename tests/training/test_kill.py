@@ -1,0 +1,53 @@
+"""A run that is killed at any moment and taken up again leaves what it would have left, bit for bit."""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from training.kill_many import COMMANDS, Reference, fingerprint, finish, start, starts
+
+KILLS = {"block": (2, 1, 1), "paper": (1,), "sampled": (1, 1)}  # of six runs
+
+Alone = Callable[[str], Reference]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Alone:
+    """The run of a command that nobody disturbs, made when first asked for."""
+    made: dict[str, Reference] = {}
+
+    def reference(name: str) -> Reference:
+        if name not in made:
+            made[name] = Reference(COMMANDS[name], tmp_path_factory.mktemp("alone") / name, worlds)
+        return made[name]
+
+    return reference
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "number"), [(name, n) for name in KILLS for n in range(len(KILLS[name]))])
+def test_six_runs_killed_at_random_moments(name: str, number: int, alone: Alone, tmp_path: Path) -> None:
+    most = KILLS[name][number]
+    kills = alone(name).killed(tmp_path / "run", random.Random(f"{name} {number}"), most)
+    assert kills >= 1, "the run was over before it was killed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_saves_and_goes_on_from_there(number: int, alone: Alone, tmp_path: Path, worlds: Path) -> None:
+    out = tmp_path / "run"
+    process = start(COMMANDS["paper"], out, worlds)
+    while not starts(out):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, said = process.communicate()
+    assert process.returncode == 128 + number
+    assert "run the same command again" in said
+    assert (out / "checkpoints" / "newest.safetensors").exists()
+    assert not (out / "result.json").exists()
+    finish(start(COMMANDS["paper"], out, worlds))
+    assert fingerprint(out) == alone("paper").left

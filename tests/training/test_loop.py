@@ -1,0 +1,245 @@
+"""What a run does, and what it leaves in its folder."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training.kill_many import fingerprint
+
+import tembed
+from tembed.errors import TembedError
+from tembed.training import Recipe, Run, evaluate, load, train
+from tembed.training.files import locked
+from tembed.training.inputs import load_inputs, resized
+from tembed.training.loop import Training
+from tembed.training.progress import Lines, Watcher
+from tembed.training.run import default_folder
+from tembed.training.schedule import derived_seed
+from tembed.training.weights import build
+
+DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
+
+
+class Crash(Exception):
+    """Ends a run as a power cut would, for the process that it is in."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
+    return train(DOTS, tmp_path_factory.mktemp("runs") / "run", root=worlds)
+
+
+def test_the_folder_says_what_happened(finished: Run, worlds: Path) -> None:
+    assert finished.recipe == DOTS.complete()
+    environment = json.loads(finished.environment_path.read_text())
+    assert environment["data_sha256"] == json.loads((worlds / "dots" / "manifest.json").read_text())["sha256"]
+    (start,) = environment["starts"]
+    assert start["torch"] == torch.__version__
+    assert start["threads"] == torch.get_num_threads()
+    assert {"python", "numpy", "processor", "commit", "started"} <= set(start)
+    assert [record["epoch"] for record in finished.metrics] == [1, 2]
+    expected = {"head", "patches", "accuracy", "val_accuracy", "images_per_second", "lr", "seconds"}
+    assert all(expected <= set(record) for record in finished.metrics)
+
+
+def test_the_result_is_the_test_accuracy_of_the_epoch_that_validates_best(finished: Run) -> None:
+    result = finished.result
+    assert result is not None
+    best = max(finished.metrics, key=lambda record: record["val_accuracy"])
+    assert (result["best_epoch"], result["val_accuracy"]) == (best["epoch"], best["val_accuracy"])
+    again = evaluate(finished.folder)
+    assert again.plain() == result["test"]
+    assert evaluate(finished.folder, "val").accuracy == result["val_accuracy"]
+
+
+def test_losses_and_accuracies_are_means_over_the_epochs_images(finished: Run) -> None:
+    record = finished.metrics[0]
+    assert record["loss"] == pytest.approx(0.5 * record["head"] + 0.5 * record["patches"])
+    assert record["accuracy"] * 60 == pytest.approx(round(record["accuracy"] * 60))
+
+
+def test_a_model_without_scores_has_no_loss_of_patches(tmp_path: Path) -> None:
+    run = train(dataclasses.replace(DOTS, model="rn20", epochs=1), tmp_path / "run")
+    assert run.metrics[0]["patches"] is None
+    assert run.metrics[0]["loss"] == run.metrics[0]["head"]
+
+
+def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path) -> None:
+    """The recipe's three steps, written out."""
+    recipe = dataclasses.replace(DOTS, epochs=1, train_images=48).complete()
+    seen = Remember()
+    train(recipe, tmp_path / "run", watcher=seen)
+    inputs = load_inputs(recipe)
+    torch.manual_seed(derived_seed(recipe.seed, "weights"))
+    model = build(recipe, 10, 8)
+    moments = {name: [torch.zeros_like(p), torch.zeros_like(p)] for name, p in model.named_parameters()}
+    losses = []
+    for step in range(3):
+        images, labels = inputs.train.batch(0, step)
+        output = model(images)
+        log_head, log_patches = output.logits.log_softmax(1), output.scores.log_softmax(1)
+        head = -torch.stack([log_head[n, y] for n, y in enumerate(labels)]).mean()
+        patches = -torch.stack([log_patches[n, y].mean() for n, y in enumerate(labels)]).mean()
+        loss = 0.5 * head + 0.5 * patches
+        model.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                g, (m, v), t = p.grad + 1e-4 * p, moments[name], step + 1
+                m.mul_(0.9).add_(0.1 * g)
+                v.mul_(0.999).add_(0.001 * g * g)
+                p.sub_(1e-3 * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8))
+    means = [sum(losses[:n]) / n for n in (1, 2, 3)]
+    assert seen.losses == pytest.approx(means, rel=1e-4)
+
+
+class Remember(Watcher):
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def trained(self, epoch: int, images: int, loss: float) -> None:
+        self.losses.append(loss)
+
+
+def test_the_same_recipe_gives_the_same_bits_whatever_the_generator_was(finished: Run, tmp_path: Path) -> None:
+    torch.manual_seed(1234)
+    before = torch.get_rng_state()
+    again = train(DOTS, tmp_path / "again")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert fingerprint(again.folder) == fingerprint(finished.folder)
+    other = train(dataclasses.replace(DOTS, seed=1), tmp_path / "other")
+    assert fingerprint(other.folder)["weights"] != fingerprint(finished.folder)["weights"]
+
+
+def test_a_run_that_breaks_off_after_any_step_goes_on_to_the_same_end(finished: Run, tmp_path: Path) -> None:
+    """Four steps an epoch, each saved, and a measurement: broken off in all of them, one after the other."""
+
+    class Break(Watcher):
+        def __init__(self, at: int):
+            self.left = at
+
+        def trained(self, epoch: int, images: int, loss: float) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise Crash
+
+        def evaluated(self, what: str, done: int, total: int) -> None:
+            self.trained(0, 0, 0)
+
+    for at in (0, 1, 1, 2, 0, 1, 2):
+        with pytest.raises(Crash):
+            train(DOTS, tmp_path / "run", watcher=Break(at), checkpoint_seconds=0)
+    train(DOTS, tmp_path / "run", checkpoint_seconds=0)
+    assert fingerprint(tmp_path / "run") == fingerprint(finished.folder)
+
+
+def test_a_finished_run_is_left_as_it_is(finished: Run) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*") if path.name != "lock"}
+    assert train(DOTS, finished.folder).result == finished.result
+    assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*") if path.name != "lock"} == before
+
+
+def test_another_recipe_in_the_same_folder_is_refused_and_told_apart(finished: Run) -> None:
+    with pytest.raises(TembedError, match=r"asked for is epochs: 3, not 2; lr: 0.5, not 0.001 there.*another --out"):
+        train(dataclasses.replace(DOTS, lr=0.5, epochs=3), finished.folder)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(TembedError, match=r"is not empty \(thesis.tex\)"):
+        train(DOTS, tmp_path)
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock"), pytest.raises(TembedError, match="in use by another process"):
+        train(DOTS, tmp_path)
+
+
+def test_another_dataset_of_the_same_name_is_refused(tmp_path: Path, worlds: Path) -> None:
+    from training.worlds import store_world
+
+    _break_off(DOTS, tmp_path / "run", worlds)
+    store_world(tmp_path / "elsewhere", "dots", 110, 8)
+    with pytest.raises(TembedError, match="not the dataset that"):
+        train(DOTS, tmp_path / "run", root=tmp_path / "elsewhere")
+
+
+def test_a_loss_that_is_not_finite_names_step_images_and_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Training, "train_step", _poisoned(Training.train_step))
+    with pytest.raises(TembedError) as caught:
+        train(DOTS, tmp_path / "run", checkpoint_seconds=0)
+    message, inputs = str(caught.value), load_inputs(DOTS)
+    expected = inputs.train.images.indices[inputs.train.indices(1, 2)].tolist()
+    assert "the loss is nan at step 2 of epoch 2" in message
+    assert str(expected) in message
+    assert f"last good checkpoint: {tmp_path / 'run' / 'checkpoints' / 'newest.safetensors'}" in message
+    assert Run.open(tmp_path / "run").result is None
+
+
+def _poisoned(step: Any) -> Any:
+    def poisoned(self: Training, side: int) -> None:
+        if (self.state.epoch, self.state.step) == (1, 2):
+            with torch.no_grad():
+                next(iter(self.model.parameters())).fill_(math.nan)
+        step(self, side)
+
+    return poisoned
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Training.train_step
+
+    def poisoned(self: Training, side: int) -> None:
+        step(self, side)
+        if self.state.step == 2:
+            with torch.no_grad():
+                self.model.head.bias.fill_(math.inf)
+
+    monkeypatch.setattr(Training, "train_step", poisoned)
+    with pytest.raises(
+        TembedError, match=r"head.bias is not finite after step 3 of epoch 1; last good checkpoint: .*newest"
+    ):
+        train(DOTS, tmp_path / "run", checkpoint_seconds=0)
+
+
+def test_the_images_grow_as_the_recipe_says(tmp_path: Path) -> None:
+    recipe = Recipe.fast("rn20", "tiny", epochs=3, start_scale=0.5, train_images=40, batch_size=20)
+    assert [record["image_side"] for record in train(recipe, tmp_path / "run").metrics] == [8, 12, 16]
+
+
+def test_the_folders_name_says_what_is_in_it() -> None:
+    assert default_folder(Recipe.fast("rn26", "cifar10", seed=3).complete()) == Path("runs/rn26-cifar10-fast-3")
+
+
+def test_plain_lines_tell_each_epoch_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", watcher=Lines(every=0))
+    said = capsys.readouterr().err
+    assert "16 of 60 images" in said
+    assert "images/s, about" in said
+    assert "epoch 1/1: loss head" in said
+
+
+def test_the_package_offers_training(finished: Run) -> None:
+    assert (tembed.train, tembed.evaluate, tembed.load) == (train, evaluate, load)
+    assert (tembed.Recipe, tembed.Run) == (Recipe, Run)
+    model = load(finished.folder)
+    assert not model.training
+    images = load_inputs(DOTS).test.batch(0, 0)[0]
+    assert model(resized(images, 8)).logits.shape == (20, 10)
+
+
+def _break_off(recipe: Recipe, out: Path, root: Path) -> None:
+    class Break(Watcher):
+        def evaluated(self, what: str, done: int, total: int) -> None:
+            raise Crash
+
+    with pytest.raises(Crash):
+        train(recipe, out, root=root, watcher=Break(), checkpoint_seconds=0)

@@ -1,0 +1,128 @@
+"""A recipe is the paper's unless told otherwise, and has no setting that does nothing."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tembed.cli.train import parse
+from tembed.errors import TembedError
+from tembed.models import list_models
+from tembed.training import Recipe
+from tembed.training.recipe import FAST
+
+
+def test_the_paper_recipe_is_section_4_to_the_letter() -> None:
+    recipe = Recipe("rn26-embed", "cifar100").complete()
+    assert (recipe.lr, recipe.betas, recipe.weight_decay, recipe.batch_size) == (1e-3, (0.9, 0.999), 1e-4, 32)
+    assert (recipe.weight, recipe.schedule, recipe.decoupled, recipe.start_scale) == (0.5, "constant", False, 1.0)
+    assert (recipe.epochs, recipe.split, recipe.preset) == (200, "paper", "paper")
+    assert Recipe.paper("rn26-embed", "cifar100") == Recipe("rn26-embed", "cifar100")
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "mini-imagenet", "parts"])
+@pytest.mark.parametrize("model", list_models())
+@pytest.mark.parametrize("preset", [Recipe.paper, Recipe.fast])
+def test_the_tricks_of_cifar_10_are_on_there_only(preset: type[Recipe], model: str, data: str) -> None:
+    recipe = preset(model, data).complete()
+    block, densenet = "-embed" in model, model.startswith("dn")
+    assert recipe.softmax_on_bn == (data == "cifar10" if block else None)
+    concat = model.endswith("-cat")
+    assert recipe.smooth_shortcut == (data == "cifar10" and not densenet if block and not concat else None)
+    assert recipe.weight == (0.5 if block or model.endswith("-aux") else None)
+
+
+@pytest.mark.parametrize(
+    ("model", "setting"),
+    [
+        ("rn26", {"weight": 0.3}),
+        ("rn26", {"softmax_on_bn": False}),
+        ("rn26-aux", {"softmax_on_bn": True}),
+        ("dn100-embed-cat", {"smooth_shortcut": True}),
+        ("wrn16", {"maximizer": "entropic"}),
+        ("rn26", {"mu": 1.0}),
+        ("rn26", {"maximizer": "one-hot", "eps": 2.0}),
+        ("rn26", {"warmup": 0.1}),
+    ],
+)
+def test_a_setting_that_does_not_apply_is_an_error(model: str, setting: dict[str, object]) -> None:
+    name = list(setting)[-1].replace("_", "-")
+    with pytest.raises(TembedError, match=f"--{name} does not apply"):
+        Recipe(model, "cifar10", **setting).complete()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"epochs": 0},
+        {"batch_size": 1},
+        {"lr": 0.0},
+        {"lr": float("nan")},
+        {"weight": 1.5},
+        {"weight_decay": -1.0},
+        {"betas": (0.9, 1.0)},
+        {"start_scale": 0.1},
+        {"seed": -1},
+        {"schedule": "steps"},
+        {"train_images": 0},
+    ],
+)
+def test_a_value_out_of_range_is_named(setting: dict[str, object]) -> None:
+    with pytest.raises(TembedError, match="--" + next(iter(setting)).replace("_", "-")):
+        Recipe("rn26-embed", "cifar10", **setting).complete()  # type: ignore[arg-type]
+
+
+def test_the_constants_of_a_maximizer_are_the_papers() -> None:
+    recipe = Recipe("rn20", "cifar10", maximizer="perturbed-sampled").complete()
+    assert (recipe.mu, recipe.eta, recipe.eps) == (2.5, 17.0, 1.0)
+    assert recipe.model_options() == {"maximizer": "perturbed-sampled", "mu": 2.5, "eta": 17.0, "eps": 1.0}
+
+
+def test_completing_twice_changes_nothing() -> None:
+    recipe = Recipe.fast("RN26-Ours", "cifar10").complete()
+    assert recipe.model == "rn26-embed"
+    assert recipe.complete() == recipe
+
+
+def test_the_record_is_json_and_gives_the_recipe_back() -> None:
+    recipe = Recipe.fast("rn26-embed", "cifar10", seed=3).complete()
+    assert Recipe.from_plain(json.loads(json.dumps(recipe.plain()))) == recipe
+
+
+def test_a_record_from_before_a_field_existed_is_read() -> None:
+    assert Recipe.from_plain({"model": "rn26", "data": "cifar10"}) == Recipe("rn26", "cifar10")
+
+
+@pytest.mark.parametrize("values", [[], {}, {"model": "rn26"}, "rn26", {"model": "rn26", "data": "parts", "x": 1}])
+def test_what_is_no_recipe_is_refused(values: object) -> None:
+    with pytest.raises(TembedError, match="no recipe"):
+        Recipe.from_plain(values)  # type: ignore[arg-type]
+
+
+def test_a_recipe_with_values_of_other_types_is_refused() -> None:
+    plain = Recipe("rn26", "cifar10").plain()
+    for field in dataclasses.fields(Recipe):
+        for value in ({"a": 1}, [[]]):
+            with pytest.raises(TembedError):
+                Recipe.from_plain(plain | {field.name: value}).complete()
+
+
+def test_preset_names_the_optimisation_that_it_is() -> None:
+    assert Recipe.fast("rn26", "cifar10", epochs=3, seed=1).preset == "fast"
+    assert Recipe.fast("rn26", "cifar10").complete().preset == "fast"
+    assert Recipe.fast("rn26", "cifar10", lr=FAST["lr"] / 2).preset == "own"
+
+
+@pytest.mark.parametrize("name", ["paper", "fast"])
+def test_the_command_line_gives_the_recipe_that_python_gives(name: str) -> None:
+    line = f"RN26-Ours --data cifar10 --recipe {name} --epochs 3 --weight 0.25 --seed 4 --train-images 100"
+    expected = getattr(Recipe, name)("RN26-Ours", "cifar10", epochs=3, weight=0.25, seed=4, train_images=100)
+    assert parse(line.split()).settings == expected
+    assert parse(f"RN26-Ours --data cifar10 --recipe={name}".split()).settings.preset == name
+
+
+def test_a_recipe_needs_no_torch() -> None:
+    code = "import sys; from tembed import Recipe; Recipe.fast('rn26', 'cifar10'); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

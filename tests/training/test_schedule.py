@@ -1,0 +1,46 @@
+"""What changes during a run is a function of the place in it."""
+
+import pytest
+
+from tembed.training import Recipe
+from tembed.training.schedule import derived_seed, image_side, learning_rate
+
+PAPER = Recipe.paper("rn26", "cifar10").complete()
+FAST = Recipe.fast("rn26", "cifar10").complete()
+
+
+def test_the_papers_rate_is_constant() -> None:
+    assert {learning_rate(PAPER, step, 100) for step in range(100)} == {1e-3}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 1000])
+def test_one_cycle_rises_once_and_falls_to_nearly_zero(steps: int) -> None:
+    rates = [learning_rate(FAST, step, steps) for step in range(steps)]
+    top = rates.index(max(rates))
+    assert max(rates) == pytest.approx(FAST.lr)
+    assert min(rates) > 0
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    if steps == 1000:
+        assert abs(top - 0.2 * steps) <= 1
+        assert rates[-1] < 1e-4 * FAST.lr
+
+
+@pytest.mark.parametrize("full", [16, 32, 84])
+@pytest.mark.parametrize("epochs", [1, 2, 3, 8, 100])
+def test_images_grow_to_their_full_side_before_the_end(epochs: int, full: int) -> None:
+    recipe = Recipe.fast("rn26", "cifar10", epochs=epochs, start_scale=0.5)
+    sides = [image_side(recipe, epoch, full) for epoch in range(epochs)]
+    assert sides == sorted(sides)
+    assert sides[-1] == full
+    assert all(side % 4 == 0 or side == full for side in sides)
+    if epochs > 1:
+        assert sides[0] == max(8, full // 2 // 4 * 4)
+    assert {image_side(PAPER, epoch, full) for epoch in range(200)} == {full}
+
+
+def test_each_step_has_its_own_seed() -> None:
+    seeds = {derived_seed(seed, epoch, step) for seed in range(5) for epoch in range(12) for step in range(12)}
+    assert len(seeds) == 5 * 12 * 12
+    assert derived_seed(1, 11) != derived_seed(11, 1)
+    assert all(0 <= seed < 2**63 for seed in seeds)
