@@ -1,0 +1,76 @@
+"""The commands that train, measure and list."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from training.worlds import store_world
+
+from tembed.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("datasets")
+    store_world(root, "dots", 100, 8)
+    return root
+
+
+def test_train_evaluate_and_list(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.chdir(tmp_path)
+    line = ["train", "rn26-aux", "--data", "dots", "--recipe", "fast", "--epochs", "1", "--batch-size", "30"]
+    assert main([*line, "--out", "runs/one", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("runs/one: test accuracy ")
+    assert said.err == ""
+    assert main([*line, "--out", "runs/one"]) == 0
+    assert "finished already" in capsys.readouterr().err
+    assert main([*line, "--out", "runs/one", "--seed", "5"]) == 2
+    assert "seed: 5, not 0 there" in capsys.readouterr().err
+    assert main(["evaluate", "runs/one"]) == 0
+    assert "on 20 test images" in capsys.readouterr().out
+    assert main(["runs"]) == 0
+    assert "runs/one  rn26-aux  dots  own     0     all     1/1" in capsys.readouterr().out
+    (tmp_path / "runs/two").mkdir()
+    (tmp_path / "runs/two/recipe.json").write_text("{")
+    assert main(["runs"]) == 1
+    assert "cannot be read: runs/two" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train rn26 --data dots --weight 0.5", "--weight does not apply to rn26"),
+        ("train rn62 --data dots", "unknown model 'rn62'"),
+        ("train rn26 --data nothing", "'nothing' is not in"),
+        ("evaluate nothing", "shipped: "),
+        ("runs nothing", "nothing is not a folder"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    line: str,
+    said: str,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "runs"])
+def test_help_does_not_wait_for_torch(command: str) -> None:
+    code = (
+        "import sys\nfrom tembed.cli.main import main\n"
+        f"try: main(['{command}', '--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
