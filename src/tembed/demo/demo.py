@@ -55,7 +55,6 @@ def run_demo(demo: Demo, out: Path, *, root: Path | None = None, watcher: Watche
         get("parts", root=root, reporter=_Told(watcher))
     runs: dict[str, Run] = {}
     for model in (BASELINE, OURS):
-        watcher.say(f"training {model}: {demo.epochs} epochs of {demo.train_images:,} images")
         runs[model] = train(demo.recipe(model), out / model, root=root, watcher=watcher)
     watcher.say("looking at the patches of the test images")
     test = load_inputs(demo.recipe(OURS), root).test
