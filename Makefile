@@ -18,7 +18,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 demo: $(READY)
-	$(BIN)/tembed models
+	$(BIN)/tembed demo
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -26,7 +26,7 @@ COMMANDS = {
     "paper": "rn26-aux --data tiny --epochs 2 --train-images 90 --batch-size 9",
     "sampled": "rn20 --data dots --epochs 2 --train-images 24 --batch-size 6 --maximizer perturbed-sampled",
 }
-TIMEOUT = 240
+TIMEOUT = 900
 
 
 def start(command: str, out: Path, root: Path) -> subprocess.Popen[str]:

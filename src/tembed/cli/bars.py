@@ -44,7 +44,7 @@ class Bars(Watcher):
     def trained(self, epoch: int, images: int, loss: float) -> None:
         assert self.run is not None
         done, (then, before, rate), now = epoch * self.images + images, self.recent, time.monotonic()
-        if now - then > 2:
+        if now - then > 1:
             rate = (done - before) / (now - then)
             self.recent = (now, done, rate)
         self.progress.update(

@@ -16,6 +16,7 @@ GROUPS = {
     "train": "train a network on a dataset, or go on with it",
     "evaluate": "measure trained weights again",
     "runs": "a table of runs",
+    "demo": "train two networks on generated pictures and report, in minutes",
 }
 
 

@@ -50,6 +50,8 @@ def train(
     recipe = recipe.complete()
     run = Run(Path(out) if out is not None else default_folder(recipe))
     watcher = watcher or Watcher()
+    # Before there is a folder, so that a mistake in the data leaves none behind.
+    inputs = None if run.recipe_path.exists() else load_inputs(recipe, root)
     with explained(run.folder):
         run.folder.mkdir(parents=True, exist_ok=True)
     with locked(run.folder / "lock"), listening() as wish, reproducible():
@@ -57,7 +59,7 @@ def train(
         if run.result is not None:
             watcher.say(f"{run.folder} is finished already")
             return run
-        inputs = load_inputs(recipe, root)
+        inputs = inputs or load_inputs(recipe, root)
         try:
             Training(recipe, run, inputs, watcher, wish, checkpoint_seconds).go()
         finally:
@@ -87,6 +89,10 @@ class Training:
     def go(self) -> None:
         """From where the state is to the end."""
         state, epochs = self.state, self.recipe.epochs
+        self.watcher.say(
+            f"training {self.recipe.model} on {self.images:,} images of {self.recipe.data} in {self.run.folder}: "
+            f"{epochs} epochs of {self.steps:,} steps, {torch.get_num_threads()} threads"
+        )
         self.watcher.begin(epochs, self.images, state.epoch * self.images + state.sums.images)
         while state.epoch < epochs:
             self.train_epoch()

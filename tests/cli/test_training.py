@@ -1,0 +1,102 @@
+"""The commands that train, measure and list."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from training.worlds import store_world
+
+from tembed.cli.bars import Bars
+from tembed.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("datasets")
+    store_world(root, "dots", 100, 8)
+    return root
+
+
+def test_train_evaluate_and_list(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.chdir(tmp_path)
+    line = ["train", "rn26-aux", "--data", "dots", "--recipe", "fast", "--epochs", "1", "--batch-size", "30"]
+    assert main([*line, "--out", "runs/one", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("runs/one: test accuracy ")
+    assert said.err == ""
+    assert main([*line, "--out", "runs/one"]) == 0
+    assert "finished already" in capsys.readouterr().err
+    assert main([*line, "--out", "runs/one", "--seed", "5"]) == 2
+    assert "seed: 5, not 0 there" in capsys.readouterr().err
+    assert main(["evaluate", "runs/one"]) == 0
+    assert "on 20 test images" in capsys.readouterr().out
+    assert main(["runs"]) == 0
+    assert "runs/one  rn26-aux  dots  own     0     all     1/1" in capsys.readouterr().out
+    (tmp_path / "runs/two").mkdir()
+    (tmp_path / "runs/two/recipe.json").write_text("{")
+    assert main(["runs"]) == 1
+    assert "cannot be read: runs/two" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train rn26 --data dots --weight 0.5", "--weight does not apply to rn26"),
+        ("train rn62 --data dots", "unknown model 'rn62'"),
+        ("train rn26 --data nothing", "'nothing' is not in"),
+        ("evaluate nothing", "shipped: "),
+        ("runs nothing", "nothing is not a folder"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    line: str,
+    said: str,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_mistake_in_the_data_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "datasets"))
+    assert main(["train", "rn26", "--data", "nothing", "--out", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_terminal_gets_bars_with_throughput_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, now = io.StringIO(), 0.0
+    monkeypatch.setattr("tembed.cli.bars.time.monotonic", lambda: now)
+    bars = Bars(Console(file=written, force_terminal=True, width=100))
+    bars.begin(epochs=2, images=1000, done=0)
+    for step in range(1, 5):
+        now = 2.0 * step
+        bars.trained(0, 100 * step, loss=1.25)
+    bars.evaluated("validation", 10, 20)
+    bars.evaluated("validation", 20, 20)
+    bars.end()
+    said = written.getvalue()
+    assert "epoch 1/2" in said
+    assert "loss 1.250  50 images/s" in said
+    assert "20%" in said
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "runs", "demo"])
+def test_help_does_not_wait_for_torch(command: str) -> None:
+    code = (
+        "import sys\nfrom tembed.cli.main import main\n"
+        f"try: main(['{command}', '--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0

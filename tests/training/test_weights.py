@@ -1,0 +1,97 @@
+"""Weights say what they are the weights of, and come back as the model that was trained."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+import tembed.training.weights
+from tembed import create_model
+from tembed.errors import TembedError
+from tembed.training import Recipe, Run, evaluate, export_weights, load, load_trained, train
+from tembed.training.sealed import seal, unseal
+from tembed.training.weights import plain_names, save_weights
+
+DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
+    return train(DOTS, tmp_path_factory.mktemp("runs") / "run", root=worlds)
+
+
+def test_any_safetensors_reader_finds_tensors_and_recipe(run: Run) -> None:
+    with safe_open(run.best_path, framework="np") as file:
+        names = set(file.keys())
+        record = json.loads(json.loads(file.metadata()["tembed"])["record"])
+    assert names == set(create_model("rn26-embed").state_dict())
+    assert Recipe.from_plain(record["recipe"]) == DOTS.complete()
+
+
+def test_a_run_and_its_file_give_the_same_model(run: Run, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.safetensors"
+    moved.write_bytes(run.best_path.read_bytes())
+    images = torch.rand(4, 3, 8, 8)
+    one, two = load(run.folder)(images), load(str(moved))(images)
+    assert torch.equal(one.logits, two.logits)
+    assert torch.equal(one.scores, two.scores)
+    trained = load_trained(moved)
+    assert trained.model.block.softmax_on_bn
+    assert (trained.input_size, len(trained.classes), len(trained.mean)) == (8, 10, 3)
+    assert trained.about["epoch"] == 1
+
+
+def test_half_precision_halves_the_file_and_keeps_the_accuracy(run: Run, tmp_path: Path) -> None:
+    small = tmp_path / "small.safetensors"
+    export_weights(run.folder, small, half=True)
+    assert small.stat().st_size < 0.55 * run.best_path.stat().st_size
+    assert evaluate(small).accuracy == pytest.approx(evaluate(run.folder).accuracy, abs=0.051)
+    assert load(small).head.weight.dtype == torch.float32
+
+
+def test_names_carry_no_wrappers(tmp_path: Path) -> None:
+    bare = create_model("rn20")
+    names = set(bare.state_dict())
+    assert set(plain_names(nn.DataParallel(bare).state_dict())) == names
+    assert set(plain_names(torch.compile(nn.DataParallel(bare), backend="eager").state_dict())) == names
+    save_weights(tmp_path / "w.safetensors", torch.compile(bare, backend="eager").state_dict(), {})
+    assert set(unseal(tmp_path / "w.safetensors", "weights")[0]) == names
+
+
+def test_what_is_not_there_is_answered_with_what_is_shipped(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    with pytest.raises(
+        TembedError, match="'rn26/cifar1000' is no run folder, no weights file and no shipped weights; shipped: "
+    ):
+        load("rn26/cifar1000")
+    monkeypatch.setattr(tembed.training.weights, "shipped", lambda: {"rn26-embed/dots": run.best_path})
+    assert load("rn26-embed/dots").num_classes == 10
+    with pytest.raises(TembedError, match="shipped: rn26-embed/dots"):
+        load("rn26")
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match="is not a run folder"):
+        load(tmp_path)
+
+
+def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Path) -> None:
+    tensors, record = unseal(run.best_path, "weights")
+    path = tmp_path / "w.safetensors"
+    recipe = record["recipe"]
+    for change in (
+        {"recipe": recipe | {"model": "rn38"}},
+        {"recipe": recipe | {"model": "../../etc"}},
+        {"recipe": None},
+        {"classes": 3},
+        {"input_size": -1},
+        {"mean": [1]},
+    ):
+        path.write_bytes(seal(tensors, record | change))
+        with pytest.raises(TembedError, match=f"{path} does not hold the weights that it says"):
+            load(path)
+    (tmp_path / "c.safetensors").write_bytes(run.checkpoints.newest.read_bytes())
+    with pytest.raises(TembedError, match="does not hold weights"):
+        load(tmp_path / "c.safetensors")
