@@ -17,7 +17,8 @@ MAY_KNOW = {
     "models": {"maximizers", "embedding"},
     "data": set(),
     "training": {"models", "data", "losses", "maximizers"},
-    "cli": {"models", "data", "training"},
+    "demo": {"models", "data", "embedding", "training"},
+    "cli": {"models", "data", "training", "demo"},
 }
 
 
