@@ -108,11 +108,11 @@ def patch_kinds(part_map: Tensor, own: Tensor, size: torch.Size) -> Tensor:
 
 
 def _examples(images: ImageSet, belief: Tensor, said: Tensor) -> list[Example]:
-    """The first image of every second class: not chosen by how well they come out."""
+    """The first image of some classes, spread over all: not chosen by how well they come out."""
     assert images.part_map is not None
-    examples = []
-    for label in range(0, len(images.classes), max(1, len(images.classes) // SHOWN)):
+    examples, count = [], len(images.classes)
+    for label in dict.fromkeys(n * count // SHOWN for n in range(SHOWN)):
         at = int((images.labels == label).nonzero()[0])
         truth, head = images.classes[label], images.classes[int(said[at])]
         examples.append(Example(images.images[at], images.part_map[at], truth, head, belief[at]))
-    return examples[:SHOWN]
+    return examples

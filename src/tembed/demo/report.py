@@ -45,7 +45,7 @@ def _accuracies(runs: dict[str, Run]) -> list[str]:
     lines += [
         "",
         f"{second} less {first}: {100 * gain:+.1f} points. Chance in the choice of test images alone is worth about "
-        f"{100 * error:.1f} points (one standard error); another seed changes more than that.",
+        f"{100 * error:.1f} points (one standard error); another seed may change more than that.",
     ]
     return lines
 
@@ -71,9 +71,9 @@ def _patches(evidence: Evidence) -> list[str]:
         lines.append(f"| {kind.name} | {kind.patches:,} | {kind.belief:.3f} | {100 * kind.right:.1f} % |")
     lines += ["", "Some test images, the first of their classes:", ""]
     for example in evidence.examples:
-        verdict = "right" if example.said == example.truth else f"wrong, {example.said}"
+        verdict = "rightly" if example.said == example.truth else "wrongly"
         lines.append(
-            f"- {example.truth}: the head says {verdict}; its patches give the true class "
+            f"- {example.truth}: the head says {example.said}, {verdict}; its patches give the true class "
             f"{example.belief.min():.2f} to {example.belief.max():.2f}"
         )
     return lines
