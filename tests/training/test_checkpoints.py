@@ -230,7 +230,11 @@ def test_a_run_with_a_damaged_newest_checkpoint_warns_and_comes_to_the_same_end(
         {"step": "1"},
         {"metrics": None},
         {"sums": {"images": 1, "surprise": 2}},
-        {"best_epoch": "x", "epoch": 1},
+        {"best_epoch": "x"},
+        {"best_epoch": 2},
+        {"best_epoch": None},
+        {"metrics": [{}, {}]},
+        {"metrics": ["a", 1]},
     ],
 )
 def test_a_checkpoint_that_makes_no_sense_is_refused(change: dict[str, Any], alone: Run, tmp_path: Path) -> None:

@@ -74,10 +74,8 @@ def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer
     try:
         values = {key: plain[key] for key in ("epoch", "step", "metrics", "best_epoch")}
         state = State(**values, sums=Sums(**plain["sums"]))
-        whole = all(type(n) is int and n >= 0 for n in (state.epoch, state.step, state.sums.images))
-        if not whole or len(state.metrics) != state.epoch:
-            raise TembedError("its position makes no sense")
         state.best = {name: tensor.clone() for name, tensor in _under("best.", tensors).items()}
+        _check(state, model)
         model.load_state_dict(_under("model.", tensors))
         saved = _under("optimizer.", tensors)
         names = {name for name, _ in model.named_parameters()}
@@ -97,6 +95,23 @@ def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer
             f"it does not fit this model ({str(error).splitlines()[0] if str(error) else error!r})"
         ) from None
     return state
+
+
+def _check(state: State, model: nn.Module) -> None:
+    """`TembedError` unless position, records and best weights belong together and to the model."""
+    whole = all(type(n) is int and n >= 0 for n in (state.epoch, state.step, state.sums.images))
+    if not whole or len(state.metrics) != state.epoch:
+        raise TembedError("its position makes no sense")
+    for number, record in enumerate(state.metrics, 1):
+        if record["epoch"] != number or not all(
+            type(record[key]) is float for key in ("val_accuracy", "total_seconds")
+        ):
+            raise TembedError(f"its record of epoch {number} makes no sense")
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    if state.epoch and (
+        state.best_epoch not in range(state.epoch) or {name: t.shape for name, t in state.best.items()} != shapes
+    ):
+        raise TembedError("its best epoch makes no sense")
 
 
 def copy_tensors(model: nn.Module) -> Tensors:
