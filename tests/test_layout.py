@@ -11,7 +11,8 @@ SOURCE = Path(tembed.__file__).parent
 
 # Who may know whom. A package may always know its own files and the errors.
 MAY_KNOW = {
-    "maximizers": set(),
+    "kernels": set(),
+    "maximizers": {"kernels"},
     "losses": set(),
     "embedding": {"maximizers"},
     "models": {"maximizers", "embedding"},

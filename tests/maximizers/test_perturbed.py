@@ -11,7 +11,9 @@ from torch import Tensor
 
 from tembed import maximizers
 from tembed.errors import TembedError
-from tembed.maximizers import kernel, perturbed
+from tembed.kernels import build
+from tembed.kernels import perturbed as kernel
+from tembed.maximizers import perturbed
 
 exact = sys.modules["tembed.maximizers.perturbed"]  # the module; the package's attribute is the function
 
@@ -229,12 +231,12 @@ def test_sampling_memory_does_not_grow_with_the_samples(monkeypatch: pytest.Monk
 
 def test_no_compiler_means_a_warning_and_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
-    kernel.load.cache_clear()
+    build.compiled.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="C compiler"):
             p = perturbed(torch.zeros(1, 3))
     finally:
-        kernel.load.cache_clear()
+        build.compiled.cache_clear()
     monkeypatch.undo()
     torch.testing.assert_close(p, perturbed(torch.zeros(1, 3)), atol=1e-6, rtol=0)
 

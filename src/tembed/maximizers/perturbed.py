@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tembed.errors import TembedError
-from tembed.maximizers import kernel
+from tembed.kernels import perturbed as kernel
 from tembed.maximizers.margin import EPS, ETA, MU, place
 from tembed.maximizers.sampled import SAMPLES, SampledFunction
 

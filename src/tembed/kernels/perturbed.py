@@ -1,33 +1,22 @@
-"""Builds and calls ``kernel.c``, the fused CPU form of the exact perturbed maximizer.
-
-The kernel is compiled on first use by the machine's C compiler, for the machine's own processor, and kept in the user's
-cache folder. Where that fails `load` warns once and returns None, and the caller takes its eager loop.
-"""
+"""Calls ``perturbed.c``, the fused CPU form of the exact perturbed maximizer."""
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-import warnings
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_name("kernel.c")
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
-LANES = 16  # as in kernel.c
+from tembed.kernels.build import compiled
+
+SOURCE = Path(__file__).with_name("perturbed.c")
+LANES = 16  # as in perturbed.c
 
 Nodes = tuple[float, float, int]
 """First and last node, counted from the largest activation, and their number."""
 
 
 class Plan(ctypes.Structure):
-    """The struct ``plan`` of ``kernel.c``: how the pixels lie in memory, and the nodes."""
+    """The struct ``plan`` of ``perturbed.c``: how the pixels lie in memory, and the nodes."""
 
     _fields_ = (
         ("pixels", ctypes.c_int64),
@@ -46,61 +35,9 @@ class Plan(ctypes.Structure):
     )
 
 
-@functools.cache
 def load() -> ctypes.CDLL | None:
-    """The compiled kernel, or None with a warning where it cannot be had."""
-    reasons = []
-    # Torch's own OpenMP is already loaded and answers for the undefined symbols: a second one would fight it.
-    for openmp in (("-fopenmp",), ()):
-        try:
-            return ctypes.CDLL(str(_build(FLAGS + openmp)))
-        except (OSError, subprocess.SubprocessError) as error:
-            stderr = getattr(error, "stderr", None)
-            reasons.append((stderr or str(error)).strip().splitlines()[-1])
-    warnings.warn(
-        f"the fused kernel of the perturbed maximizer could not be built ({reasons[-1]}); the eager loop gives "
-        "the same results many times slower. A C compiler (cc, gcc or clang) on the PATH is the way out.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return None
-
-
-def _build(flags: tuple[str, ...]) -> Path:
-    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if compiler is None:
-        raise FileNotFoundError("no C compiler found")
-    stamp = hashlib.sha256(SOURCE.read_bytes())
-    stamp.update(repr((compiler, flags, platform.machine(), platform.system(), _processor())).encode())
-    folder = _cache_folder()
-    target = folder / f"perturbed-{stamp.hexdigest()[:16]}.so"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as aside:
-            unlinked, made = os.path.join(aside, "kernel.o"), os.path.join(aside, "kernel.so")
-            for step in ([*flags, "-c", str(SOURCE), "-o", unlinked], ["-shared", unlinked, "-o", made]):
-                subprocess.run([compiler, *step], check=True, capture_output=True, text=True, timeout=120)
-            os.replace(made, target)
-    return target
-
-
-def _processor() -> str:
-    """What ``-march=native`` depends on, for caches shared by machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _cache_folder() -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        if os.access(home, os.W_OK):
-            return home
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="tembed-"))
+    """The compiled kernel, or None where it cannot be had."""
+    return compiled(SOURCE)
 
 
 def empty_result(a: Tensor, dim: int) -> Tensor:
