@@ -15,7 +15,7 @@ MAY_KNOW = {
     "maximizers": {"kernels"},
     "losses": set(),
     "embedding": {"maximizers"},
-    "models": {"maximizers", "embedding"},
+    "models": {"kernels", "maximizers", "embedding"},
     "data": set(),
     "training": {"models", "data", "losses", "maximizers"},
     "demo": {"models", "data", "embedding", "training"},

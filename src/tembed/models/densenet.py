@@ -1,13 +1,14 @@
 """DenseNet-BC of depth 100 and growth rate 12: DN100 (§3.4, appendix A). Every convolution has a bias."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tembed.embedding import FeatureEmbedding
 from tembed.maximizers import BNReLU
+from tembed.models.dense_stage import DenseLayer, DenseStage
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
 
@@ -15,24 +16,9 @@ GROWTH = 12
 LAYERS = 16  # in each stage
 
 
-class DenseLayer(nn.Module):
-    """1x1 to four times the growth, 3x3 to the growth, appended to the input (Huang et al. 2017)."""
-
-    def __init__(self, channels: int):
-        super().__init__()
-        self.preact = BNReLU(channels)
-        self.reduce = nn.Conv2d(channels, 4 * GROWTH, 1)
-        self.norm = BNReLU(4 * GROWTH)
-        self.grow = nn.Conv2d(4 * GROWTH, GROWTH, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.grow(self.norm(self.reduce(self.preact(x))))], dim=1)
-
-
-def dense_stage(channels: int) -> tuple[nn.Sequential, int]:
+def dense_layers(channels: int) -> tuple[list[DenseLayer], int]:
     """The layers of a stage, and its width."""
-    layers = [DenseLayer(channels + i * GROWTH) for i in range(LAYERS)]
-    return nn.Sequential(*layers), channels + LAYERS * GROWTH
+    return [DenseLayer(channels + i * GROWTH, GROWTH) for i in range(LAYERS)], channels + LAYERS * GROWTH
 
 
 def transition(channels: int) -> tuple[nn.Sequential, int]:
@@ -47,17 +33,17 @@ def densenet(num_classes: int, input_size: int, *, block: BlockFactory | None = 
     stem = nn.Conv2d(3, width, 3, padding=1)
     stages = []
     for shrinks in (True, True, shrinks_early(input_size)):
-        layers, width = dense_stage(width)
+        layers, width = dense_layers(width)
+        reduction: Iterable[nn.Module] = ()
         if shrinks:
             reduction, width = transition(width)
-            layers = nn.Sequential(*layers, *reduction)
-        stages.append(layers)
+        stages.append(DenseStage(*layers, *reduction))
     placed = None
     if block:
         placed = block(width, num_classes, **block_options)
         width = placed.out_channels
-    last, width = dense_stage(width)
-    return Network(stem, stages, placed, last, width, num_classes)
+    layers, width = dense_layers(width)
+    return Network(stem, stages, placed, DenseStage(*layers), width, num_classes)
 
 
 _dense_block = partial(FeatureEmbedding, norm_before_pool=True, bias=True)

@@ -45,7 +45,7 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         f = self.preact(x)
         shortcut = x if self.shortcut is None else self.shortcut(f)
-        return shortcut + self.embed(self.maximizer(self.match(self.norm(self.reduce(f)))))
+        return self.embed(self.maximizer(self.match(self.norm(self.reduce(f))))).add_(shortcut)
 
 
 def stage(channels: int, inner: int, out: int, units: int, stride: int, maximizer: Maximizer) -> nn.Sequential:

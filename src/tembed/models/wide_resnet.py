@@ -30,7 +30,7 @@ class BasicUnit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         f = self.preact(x)
         shortcut = x if self.shortcut is None else self.shortcut(f)
-        return shortcut + self.conv2(self.norm(self.conv1(f)))
+        return self.conv2(self.norm(self.conv1(f))).add_(shortcut)
 
 
 def stage(channels: int, out: int, stride: int) -> nn.Sequential:

@@ -1,0 +1,146 @@
+"""Images per second of a training step: a plain PyTorch loop, ours, and ours compiled, in turn.
+
+    python benchmarks/training.py [MODEL ...]
+
+The plain loop is what a script usually has: maps in NCHW, torch's operations one by one, Adam unfused, images padded,
+cropped, flipped and normalised one at a time. Ours is the step of `tembed train`. Beside them stands the machine's
+rate of matrix multiplication, and the share of it that each reaches: convolutions and linear maps, counted three times
+the forward pass. Every round takes all of them in turn, so that a busy machine slows them alike; the figures are
+medians over the rounds. Needs no dataset on disk, and an idle machine.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import torch
+from loader import MEAN, STD, PerImage
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.flop_counter import FlopCounterMode
+
+from tembed import EmbeddingLoss, Recipe, create_model
+from tembed.data.batches import Batches
+from tembed.data.parts import generate
+from tembed.kernels import bn_relu
+from tembed.models.network import Output
+from tembed.training.loop import make_optimizer
+from tembed.training.memory import keep_freed_memory
+from tembed.training.weights import build
+
+MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
+BATCH = 32
+STEPS = 4  # of each, in a round
+ROUNDS = 3
+SIDE = 1024  # of the matrices
+
+Step = Callable[[], object]
+
+
+def step_of(
+    model: Callable[[Tensor], Output], weight: float, optimizer: torch.optim.Optimizer, batches: Iterator
+) -> Step:
+    loss = EmbeddingLoss(weight)
+
+    def step() -> None:
+        images, labels = next(batches)
+        optimizer.zero_grad()
+        loss(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def plain_step(name: str, weight: float) -> Step:
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield from DataLoader(PerImage(IMAGES), BATCH, shuffle=True)
+
+    model = create_model(name, num_classes=10)
+    step = step_of(model, weight, torch.optim.Adam(model.parameters(), foreach=False), batches())
+
+    def without_kernels() -> None:
+        with mock.patch.object(bn_relu, "load", return_value=None):
+            step()
+
+    return without_kernels
+
+
+def our_step(name: str, weight: float, compile: bool = False) -> Step:
+    ours = Batches(IMAGES, BATCH, mean=MEAN, std=STD)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for epoch in range(1 << 20):
+            yield from ours.epoch(epoch)
+
+    recipe = Recipe.fast(name, "parts").complete()
+    model = build(recipe, classes=10, input_size=32)
+    optimizer = make_optimizer(recipe, model)
+    return step_of(torch.compile(model) if compile else model, weight, optimizer, batches())
+
+
+def seconds(work: Step, times: int) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - start) / times
+
+
+def forward_flops(name: str) -> int:
+    """Of one image's convolutions and linear maps."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        create_model(name, num_classes=10).eval()(torch.zeros(1, 3, 32, 32))
+    return counter.get_total_flops()
+
+
+def measure(name: str) -> dict[str, list[float]]:
+    """Seconds of a step in each round, and of a matrix multiplication."""
+    weight = 0.5 if name.endswith("-embed") else 0.0
+    a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    ways: dict[str, Step] = {
+        "plain": plain_step(name, weight),
+        "ours": our_step(name, weight),
+        "ours, compiled": our_step(name, weight, compile=True),
+    }
+    for way, step in ways.items():
+        print(f"\r{name}: warming up {way:20}", end="", flush=True, file=sys.stderr)
+        seconds(step, 2)
+    times: dict[str, list[float]] = {way: [] for way in (*ways, "multiplication")}
+    for done in range(ROUNDS):
+        print(f"\r{name}: round {done + 1} of {ROUNDS:20}", end="", flush=True, file=sys.stderr)
+        for way, step in ways.items():
+            times[way].append(seconds(step, STEPS))
+        times["multiplication"].append(min(seconds(lambda: a @ b, 1) for _ in range(10)))
+    print("\r" + " " * 60, end="\r", file=sys.stderr)
+    return times
+
+
+def main() -> None:
+    names = sys.argv[1:] or MODELS
+    keep_freed_memory()
+    print(f"batches of {BATCH}, {torch.get_num_threads()} threads, median of {ROUNDS} interleaved rounds\n")
+    print("| model | way | images/s | against plain | GFLOP/s | share of matrix multiplication |")
+    print("|---|---|---|---|---|---|")
+    ours = {}
+    for name in names:
+        times, flops = measure(name), 3 * forward_flops(name)
+        rate = 2 * SIDE**3 / statistics.median(times.pop("multiplication")) / 1e9
+        for way, values in times.items():
+            speed = BATCH / statistics.median(values)
+            ratio = statistics.median(a / b for a, b in zip(times["plain"], values, strict=True))
+            reached = speed * flops / 1e9
+            print(
+                f"| {name} | {way} | {speed:.0f} | {ratio:.2f} | {reached:.0f} | {reached / rate:.0%} of {rate:.0f} |",
+                flush=True,
+            )
+        ours[name] = statistics.median(times["ours"])
+    if {"rn26", "rn26-embed"} <= set(ours):
+        print(f"\nthe block's overhead: {ours['rn26-embed'] / ours['rn26'] - 1:.1%} of a step of rn26 (to reach: 4 %)")
+
+
+IMAGES = generate(BATCH * 8)
+
+if __name__ == "__main__":
+    main()
