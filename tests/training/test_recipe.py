@@ -17,7 +17,7 @@ from tembed.training.recipe import FAST
 def test_the_paper_recipe_is_section_4_to_the_letter() -> None:
     recipe = Recipe("rn26-embed", "cifar100").complete()
     assert (recipe.lr, recipe.betas, recipe.weight_decay, recipe.batch_size) == (1e-3, (0.9, 0.999), 1e-4, 32)
-    assert (recipe.weight, recipe.schedule, recipe.decoupled, recipe.start_scale) == (0.5, "constant", False, 1.0)
+    assert (recipe.weight, recipe.schedule, recipe.optimizer, recipe.start_scale) == (0.5, "constant", "adam", 1.0)
     assert (recipe.epochs, recipe.split, recipe.preset) == (200, "paper", "paper")
     assert Recipe.paper("rn26-embed", "cifar100") == Recipe("rn26-embed", "cifar100")
 

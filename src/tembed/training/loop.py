@@ -14,6 +14,7 @@ from tembed.training.determinism import reproducible
 from tembed.training.evaluation import evaluate_batches
 from tembed.training.files import explained, locked, write_json
 from tembed.training.inputs import Inputs, load_inputs, resized
+from tembed.training.muon import Muon
 from tembed.training.progress import Watcher
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
@@ -283,6 +284,8 @@ class Training:
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """Adam, with L2 decay in its gradient as in the paper (§4), or beside it."""
-    kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+    """Adam, with L2 decay in its gradient as in the paper (§4), or what the recipe has in its place."""
+    if recipe.optimizer == "muon":
+        return Muon(model, recipe.lr, recipe.betas, recipe.weight_decay)
+    kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
     return kind(model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay, fused=True)

@@ -50,13 +50,13 @@ class Recipe:
     batch_size: int = 32
     """images in a step (§4)"""
     lr: float = 1e-3
-    """Adam's learning rate, the highest one of a schedule (§4)"""
+    """learning rate, the highest one of a schedule (§4)"""
+    optimizer: Literal["adam", "adamw", "muon"] = "adam"
+    """adam: decay in its gradient (§4); adamw: beside it; muon: orthogonal steps for the kernels, adamw for the rest"""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Adam's decay of its two means (§4)"""
+    """Adam's decay of its two means (§4); the first is Muon's momentum, too"""
     weight_decay: float = 1e-4
     """L2 decay of all weights (§4)"""
-    decoupled: bool = False
-    """decay the weights beside Adam (AdamW) and not through its gradient as the paper does"""
     schedule: Literal["constant", "one-cycle"] = "constant"
     """one-cycle: linear warm-up, then a cosine to zero; the paper names no schedule"""
     warmup: float | None = None
@@ -147,6 +147,9 @@ class Recipe:
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> "Recipe":
         """A recipe from what `plain` gave, now or in a version with fewer fields; `TembedError` if it is none."""
+        if isinstance(values, dict) and "decoupled" in values:  # how the first recipes chose between Adam and AdamW
+            values = {"optimizer": "adamw" if values["decoupled"] else "adam", **values}
+            del values["decoupled"]
         needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
         hints = get_type_hints(cls)
         if not isinstance(values, dict) or not needed <= set(values) <= set(hints):
@@ -175,7 +178,7 @@ FAST: dict[str, Any] = {
     "lr": 4e-3,  # a schedule can afford a higher top than a constant rate
     "batch_size": 64,  # half the steps and half the time in Adam, at twice the paper's rate and more
     "weight_decay": 1e-2,  # AdamW's usual one; not varied
-    "decoupled": True,  # in Adam's gradient, decay is divided by its second moment: weak where gradients are large
+    "optimizer": "adamw",  # in Adam's gradient, decay is divided by its second moment: weak where gradients are large
     "start_scale": 0.75,  # at 24 pixels an epoch costs 0.56 of one at 32; the last ones are at the full side
 }
 """What the fast recipe changes of the paper's, and why. Network, loss, data and augmentation stay the same.
@@ -231,6 +234,7 @@ def _check_ranges(recipe: Recipe) -> None:
         ("split_seed", r.split_seed >= 0, "at least 0"),
         ("split", r.split in ("paper", "official"), "paper or official"),
         ("batch_size", r.batch_size >= 2, "at least 2: batch normalisation needs more than one image"),
+        ("optimizer", r.optimizer in ("adam", "adamw", "muon"), "adam, adamw or muon"),
         ("lr", 0 < r.lr < float("inf"), "positive"),
         ("betas", all(0 <= beta < 1 for beta in r.betas), "from 0 to below 1"),
         ("weight_decay", 0 <= r.weight_decay < float("inf"), "at least 0"),
