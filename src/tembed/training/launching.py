@@ -85,7 +85,7 @@ def _hear(process: Process, watcher: Watcher) -> None:
         process.over = True
         return
     if name == "over":
-        process.end = tuple(arguments)
+        process.end, process.over = tuple(arguments), True
     else:
         getattr(watcher, name)(*arguments)
 

@@ -80,8 +80,6 @@ def work(job: Job, watcher: Watcher) -> None:
             f"process {team.rank} of {team.world} has lost the others: one of them ended, or the network between them "
             "failed; run the same command again to go on from the last checkpoint"
         ) from None
-    finally:
-        team.leave()
 
 
 def _work(job: Job, team: Team, watcher: Watcher) -> None:

@@ -67,15 +67,16 @@ class Team:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
 
-    def leave(self) -> None:
-        """End the connection to the others."""
-
 
 ALONE = Team()
 
 
 class Fabricated(Team):
-    """A process, alone or one of several, on the device and in the precision that lightning-fabric gives it."""
+    """A process, alone or one of several, on the device and in the precision that lightning-fabric gives it.
+
+    The process group is left to the end of the process: gloo's threads may need Python's lock to let go of the last
+    tensors that were sent, and taking the group apart waits for those threads with the lock held.
+    """
 
     def __init__(self, hardware: Hardware):
         self.fabric = _fabric(hardware)
@@ -121,10 +122,6 @@ class Fabricated(Team):
     def restore(self, state: dict[str, Any]) -> None:
         if state:
             self.fabric.strategy.precision.load_state_dict(state)
-
-    def leave(self) -> None:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
 
     def _reduced(self, values: Sequence[float], how: Any) -> list[float]:
         packed = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
