@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tembed.models import Trace as Trace
     from tembed.models import create_model as create_model
     from tembed.models import list_models as list_models
+    from tembed.training import Hardware as Hardware
     from tembed.training import Recipe as Recipe
     from tembed.training import Run as Run
     from tembed.training import evaluate as evaluate
@@ -31,6 +32,7 @@ _HOME = {
     "Trace": "tembed.models",
     "create_model": "tembed.models",
     "list_models": "tembed.models",
+    "Hardware": "tembed.training",
     "Recipe": "tembed.training",
     "Run": "tembed.training",
     "evaluate": "tembed.training",

@@ -4,11 +4,13 @@ Each group is a module with ``main(arguments)``, imported only when it is called
 """
 
 import difflib
+import os
 import sys
 from importlib import import_module
 
 from tembed import __version__
 from tembed.errors import TembedError
+from tembed.training.waiting import yield_while_waiting
 
 GROUPS = {
     "models": "the networks of Table 1 and their parameter counts",
@@ -50,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         near = difflib.get_close_matches(name, GROUPS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "tembed --help lists the commands"
         return fail(f"unknown command {name!r}: {hint}")
+    os.environ.update(yield_while_waiting(os.environ))  # torch is not loaded yet
     try:
         return import_module(f"tembed.cli.{name}").main(rest) or 0
     except TembedError as error:

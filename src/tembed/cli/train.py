@@ -1,12 +1,13 @@
 """``tembed train``: train a recipe, or go on with it."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from tembed.training.hardware import Hardware, first_process
 from tembed.training.recipe import Recipe
 
 
@@ -15,6 +16,7 @@ class Train:
     """Train a network of the paper on a dataset. The same command again takes up a run that was stopped or killed."""
 
     settings: Annotated[Recipe, tyro.conf.arg(name="")]
+    hardware: Annotated[Hardware, tyro.conf.arg(name="")] = field(default_factory=Hardware)
     recipe: Literal["paper", "fast"] = "paper"
     """where the defaults below come from: the paper's training (§4), or the most accuracy for few epochs"""
     out: Path | None = None
@@ -37,6 +39,7 @@ def main(arguments: list[str]) -> int:
         run = train(
             command.settings,
             command.out,
+            hardware=command.hardware,
             watcher=watcher(command.quiet),
             checkpoint_seconds=command.checkpoint_seconds,
         )
@@ -44,6 +47,8 @@ def main(arguments: list[str]) -> int:
         from tembed.cli.main import fail
 
         return fail(str(stopped), code=128 + stopped.number)
+    if not first_process():
+        return 0
     result = run.result
     assert result is not None
     print(

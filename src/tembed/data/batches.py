@@ -174,7 +174,7 @@ class Batches:
     def _normalised(self, rows: Bytes) -> Tensor:
         """Floats ``(n, 3, H, W)``. In NumPy: torch's threads cost more to wake than so little work takes."""
         scale, shift = self._scale_shift
-        floats = rows.astype(np.float32, order="C").reshape(len(rows), -1)
+        floats = rows.astype(np.float32, order="C").reshape(len(rows), len(scale))  # a share may be empty
         floats *= scale
         floats += shift
         return torch.from_numpy(floats).view(*rows.shape[:2], self._width, 3).permute(0, 3, 1, 2)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tembed.training.evaluation import Evaluation as Evaluation
+    from tembed.training.hardware import Hardware as Hardware
     from tembed.training.loop import train as train
     from tembed.training.measuring import evaluate as evaluate
     from tembed.training.recipe import Recipe as Recipe
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Evaluation": "evaluation",
+    "Hardware": "hardware",
     "Recipe": "recipe",
     "Run": "run",
     "Stopped": "stopping",

@@ -11,13 +11,16 @@ import numpy
 import torch
 
 import tembed
+from tembed.training.hardware import Hardware
 
-BITS = ("tembed", "commit", "python", "torch", "numpy", "machine", "processor", "threads")
+HARDWARE = Hardware(accelerator="cpu", devices=1, nodes=1).record()
+"""What a run was on that does not say."""
+BITS = ("tembed", "commit", "python", "torch", "numpy", "machine", "processor", "threads", "gpu", *HARDWARE)
 """What may change the last bits of a result when it changes between two starts of a run."""
 
 
-def environment() -> dict[str, Any]:
-    """What the run folder records at each start."""
+def environment(hardware: dict[str, Any]) -> dict[str, Any]:
+    """What the run folder records at each start on this hardware."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "tembed": tembed.__version__,
@@ -30,11 +33,14 @@ def environment() -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if hardware["accelerator"] == "cuda" else None,
+        **hardware,
     }
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What differs between two starts that can change the last bits."""
+    before = HARDWARE | before
     return [f"{key}: {before.get(key)}, now {now[key]}" for key in BITS if before.get(key) != now[key]]
 
 

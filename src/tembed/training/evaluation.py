@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from tembed.data.batches import Batches
 from tembed.models import Network
 from tembed.training.schedule import derived_seed
+from tembed.training.team import ALONE, Forward, Team
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,20 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_batches(
-    model: Network, batches: Batches, seed: int = 0, watch: Callable[[int, int], None] | None = None
+    model: Network,
+    batches: Batches,
+    seed: int = 0,
+    watch: Callable[[int, int], None] | None = None,
+    *,
+    team: Team = ALONE,
+    forward: Forward | None = None,
 ) -> Evaluation:
     """The model on all images of ``batches``, in evaluation mode. ``watch`` is told the images done and all.
 
-    ``seed`` is for the sampled maximizer only: the noise of each batch is a function of it.
+    ``seed`` is for the sampled maximizer only: the noise of each batch is a function of it. Of several processes each
+    measures its share, by ``forward`` if the model is called in another way, and all get the whole result.
     """
+    forward = forward or model
     was_training = model.training
     model.eval()
     correct = patch_correct = patch_count = 0
@@ -44,8 +53,13 @@ def evaluate_batches(
     total, done = len(batches.images), 0
     with torch.random.fork_rng(devices=[]):
         for step, (images, labels) in enumerate(batches.epoch(0)):
-            torch.manual_seed(derived_seed(seed, "evaluation", step))
-            output = model(images)
+            done += batches.count(step)
+            if not len(labels):  # fewer images than processes
+                _tell(watch, done, total)
+                continue
+            images, labels = team.place(images, labels)
+            torch.manual_seed(derived_seed(seed, "evaluation", step, *team.mark))
+            output = forward(images)
             correct += int((output.logits.argmax(1) == labels).sum())
             head += float(F.cross_entropy(output.logits, labels, reduction="sum"))
             if output.scores is not None:
@@ -53,15 +67,19 @@ def evaluate_batches(
                 patch_correct += int((output.scores.argmax(1) == truth).sum())
                 patch_count += truth.numel()
                 patches += float(F.cross_entropy(output.scores, truth)) * len(labels)
-            done += len(labels)
-            if watch is not None:
-                watch(done, total)
+            _tell(watch, done, total)
     model.train(was_training)
-    has_patches = patch_count > 0
+    sums = team.add([correct, head, patches, patch_correct, patch_count])
+    has_patches = sums[4] > 0
     return Evaluation(
         images=total,
-        accuracy=correct / total,
-        head=head / total,
-        patches=patches / total if has_patches else None,
-        patch_accuracy=patch_correct / patch_count if has_patches else None,
+        accuracy=sums[0] / total,
+        head=sums[1] / total,
+        patches=sums[2] / total if has_patches else None,
+        patch_accuracy=sums[3] / sums[4] if has_patches else None,
     )
+
+
+def _tell(watch: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if watch is not None:
+        watch(done, total)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from tembed.data.images import ImageSet, Splits
 from tembed.errors import TembedError
 from tembed.training.recipe import Recipe
 from tembed.training.schedule import derived_seed
+from tembed.training.team import ALONE, Team
 
 EVAL_BATCH = 200
 
@@ -31,8 +33,8 @@ class Inputs:
         return self.splits.train.classes
 
 
-def load_inputs(recipe: Recipe, root: str | Path | None = None) -> Inputs:
-    """The batches of a recipe, from the datasets in ``root``."""
+def load_inputs(recipe: Recipe, root: str | Path | None = None, team: Team = ALONE) -> Inputs:
+    """The batches of a recipe, from the datasets in ``root``: what this process of a team sees of them."""
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     train = splits.train
     if recipe.train_images is not None:
@@ -43,12 +45,14 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None) -> Inputs:
             "normalisation cannot use: take another --batch-size or --train-images"
         )
 
+    place: dict[str, Any] = {"rank": team.rank, "world_size": team.world}
+
     def shown(images: ImageSet) -> Batches:
-        return Batches(images, EVAL_BATCH, mean=splits.mean, std=splits.std, augment=False)
+        return Batches(images, EVAL_BATCH, mean=splits.mean, std=splits.std, augment=False, **place)
 
     return Inputs(
         splits,
-        Batches(train, recipe.batch_size, mean=splits.mean, std=splits.std, seed=recipe.seed),
+        Batches(train, recipe.batch_size, mean=splits.mean, std=splits.std, seed=recipe.seed, **place),
         shown(splits.val),
         shown(splits.test),
     )

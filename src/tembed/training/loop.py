@@ -1,19 +1,25 @@
 """The training loop: steps, epochs, and a state that can be taken up at any of them."""
 
+import dataclasses
 import math
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from tembed.data.batches import Batches
 from tembed.errors import TembedError
 from tembed.losses import EmbeddingLoss
+from tembed.training.compiling import compile_stages
 from tembed.training.determinism import reproducible
-from tembed.training.evaluation import evaluate_batches
+from tembed.training.evaluation import Evaluation, evaluate_batches
 from tembed.training.files import explained, locked, write_json
+from tembed.training.hardware import Hardware, under_torchrun
 from tembed.training.inputs import Inputs, load_inputs, resized
+from tembed.training.launching import Job, launch
 from tembed.training.muon import Muon
 from tembed.training.progress import Watcher
 from tembed.training.recipe import Recipe
@@ -21,6 +27,8 @@ from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
 from tembed.training.state import State, Sums, copy_tensors, gather, restore
 from tembed.training.stopping import Stopped, Wish, listening
+from tembed.training.team import Lost, Team, assemble, lost
+from tembed.training.waiting import Spinning
 from tembed.training.weights import build, save_weights
 
 CHECKPOINT_SECONDS = 60.0
@@ -31,68 +39,101 @@ def train(
     out: str | Path | None = None,
     *,
     root: str | Path | None = None,
+    hardware: Hardware | None = None,
     watcher: Watcher | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
     """Train a recipe in the folder ``out``, or go on with it there, and return the finished run.
 
     The same call again takes up a run that was stopped or killed, and gives the weights, metrics and result that it
-    would have had, bit for bit (same machine, versions and threads). A finished run is returned as it is.
+    would have had, bit for bit (same machine, versions, threads and hardware). A finished run is returned as it is.
 
     Args:
         recipe: what to train.
         out: the run folder; by default ``runs/<model>-<data>-<preset>-<seed>``.
         root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
+        hardware: what to train on; by default one process, on a GPU if there is one. Several devices are given a
+            process each; in a process that torchrun started, this is one of them.
         watcher: what to tell about the progress.
         checkpoint_seconds: how often to save within an epoch.
 
     Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved.
     """
-    recipe = recipe.complete()
-    run = Run(Path(out) if out is not None else default_folder(recipe))
-    watcher = watcher or Watcher()
+    recipe, hardware = recipe.complete(), (hardware or Hardware()).complete()
+    folder = Path(out) if out is not None else default_folder(recipe)
+    job = Job(recipe, folder, root, hardware, checkpoint_seconds)
+    if hardware.world > 1 and not under_torchrun():
+        launch(job, watcher or Watcher())
+    else:
+        work(job, watcher or Watcher())
+    return Run(folder)
+
+
+def work(job: Job, watcher: Watcher) -> None:
+    """A run in this process, which is all of it or one of several that do the same at the same time."""
+    team = assemble(job.hardware)
+    try:
+        _work(job, team, watcher if team.first else Watcher())
+    except RuntimeError as error:
+        if team.world == 1 or not lost(error):
+            raise
+        raise Lost(
+            f"process {team.rank} of {team.world} has lost the others: one of them ended, or the network between them "
+            "failed; run the same command again to go on from the last checkpoint"
+        ) from None
+
+
+def _work(job: Job, team: Team, watcher: Watcher) -> None:
+    recipe, run = job.recipe, Run(job.out)
     # Before there is a folder, so that a mistake in the data leaves none behind.
-    inputs = None if run.recipe_path.exists() else load_inputs(recipe, root)
-    with explained(run.folder):
-        run.folder.mkdir(parents=True, exist_ok=True)
-    with locked(run.folder / "lock"), listening() as wish, reproducible():
-        run.claim(recipe)
-        if run.result is not None:
+    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, team)
+    with ExitStack() as stack:
+        if team.first:
+            with explained(run.folder):
+                run.folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(run.folder / "lock"))
+        wish = stack.enter_context(listening())
+        stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
+        if team.first:
+            run.claim(recipe)
+        if team.share(run.result is not None):
             watcher.say(f"{run.folder} is finished already")
-            return run
-        inputs = inputs or load_inputs(recipe, root)
+            return
+        inputs = inputs or load_inputs(recipe, job.root, team)
         try:
-            Training(recipe, run, inputs, watcher, wish, checkpoint_seconds).go()
+            Training(job, run, inputs, team, watcher, wish).go()
         finally:
             watcher.end()
-    return run
 
 
 class Training:
     """One start of a run."""
 
-    def __init__(
-        self, recipe: Recipe, run: Run, inputs: Inputs, watcher: Watcher, wish: Wish, checkpoint_seconds: float
-    ):
+    def __init__(self, job: Job, run: Run, inputs: Inputs, team: Team, watcher: Watcher, wish: Wish):
+        recipe = job.recipe
         self.recipe, self.run, self.inputs, self.watcher, self.wish = recipe, run, inputs, watcher, wish
-        self.checkpoint_seconds = checkpoint_seconds
+        self.hardware, self.team, self.checkpoint_seconds = job.hardware, team, job.checkpoint_seconds
         self.side = min(inputs.splits.train.size)
         self.images = len(inputs.train.images)
         self.steps = len(inputs.train)
         torch.manual_seed(derived_seed(recipe.seed, "weights"))
         self.model = build(recipe, len(inputs.classes), self.side)
         self.optimizer = make_optimizer(recipe, self.model)
+        if self.hardware.compile:
+            compile_stages(self.model)
+        self.forward, self.stepper = team.setup(self.model, self.optimizer)
         self.loss = EmbeddingLoss(recipe.weight or 0.0)
         self.state = State()
         self._resume()
         self.saved = time.monotonic()
+        self.spinning = Spinning()
 
     def go(self) -> None:
         """From where the state is to the end."""
         state, epochs = self.state, self.recipe.epochs
         self.watcher.say(
             f"training {self.recipe.model} on {self.images:,} images of {self.recipe.data} in {self.run.folder}: "
-            f"{epochs} epochs of {self.steps:,} steps, {torch.get_num_threads()} threads"
+            f"{epochs} epochs of {self.steps:,} steps, {self.hardware}, {torch.get_num_threads()} threads"
         )
         self.watcher.begin(epochs, self.images, state.epoch * self.images + state.sums.images)
         while state.epoch < epochs:
@@ -111,6 +152,7 @@ class Training:
             self.train_step(side)
             state.step += 1
             state.sums.seconds += time.perf_counter() - start
+            self._notice_spinning(side)
             loss = self._mean_loss(state.sums)
             self.watcher.trained(state.epoch, state.sums.images, loss)
             if time.monotonic() - self.saved >= self.checkpoint_seconds:
@@ -119,28 +161,40 @@ class Training:
     def train_step(self, side: int) -> None:
         """One step of Adam; everything in it depends on the state, and on (seed, epoch, step)."""
         state, epoch, step = self.state, self.state.epoch, self.state.step
-        images, labels = self.inputs.train.batch(epoch, step)
-        torch.manual_seed(derived_seed(self.recipe.seed, epoch, step))  # the sampled maximizer's noise
+        images, labels = self.team.place(*self.inputs.train.batch(epoch, step))
+        # The sampled maximizer's noise.
+        torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.team.mark))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
-        output = self.model(resized(images, side))
+        output = self.forward(resized(images, side))
         terms = self.loss.terms(output, labels)
         loss = self.loss.combine(terms)
-        if not math.isfinite(loss.item()):
-            raise TembedError(self._not_finite(loss.item()))
+        count = len(labels)
+        share = count / self.inputs.train.count(step)
+        mean, *sums = self.team.add(
+            [
+                loss.item() * share,
+                count,
+                terms.head.item() * count,
+                0.0 if terms.patches is None else terms.patches.item() * count,
+                int((output.logits.argmax(1) == labels).sum()),
+            ]
+        )
+        if not math.isfinite(mean):
+            raise TembedError(self._not_finite(mean))
         self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        state.sums.images += len(labels)
-        state.sums.head += terms.head.item() * len(labels)
-        state.sums.patches += 0.0 if terms.patches is None else terms.patches.item() * len(labels)
-        state.sums.correct += int((output.logits.argmax(1) == labels).sum())
+        self.team.backward(loss, share)
+        self.stepper.step()
+        state.sums.images += int(sums[0])
+        state.sums.head += sums[1]
+        state.sums.patches += sums[2]
+        state.sums.correct += int(sums[3])
 
     def finish_epoch(self) -> None:
         """Measure the epoch, keep its weights if they are the best, save."""
         state, recipe = self.state, self.recipe
         start = time.perf_counter()
-        val = evaluate_batches(self.model, self.inputs.val, recipe.seed, self._watch("validation"))
+        val = self._evaluate("validation", self.inputs.val)
         seconds = state.sums.seconds + time.perf_counter() - start
         sums, total = state.sums, self.recipe.epochs * self.steps
         before = state.metrics[-1]["total_seconds"] if state.metrics else 0.0
@@ -173,7 +227,7 @@ class Training:
         """Test the best epoch's weights, once."""
         state = self.state
         self.model.load_state_dict(state.best)
-        test = evaluate_batches(self.model, self.inputs.test, self.recipe.seed, self._watch("test"))
+        test = self._evaluate("test", self.inputs.test)
         best = state.best_metrics
         result = {
             "best_epoch": best["epoch"],
@@ -184,31 +238,40 @@ class Training:
             "train_images": self.images,
             "total_seconds": state.metrics[-1]["total_seconds"],
         }
-        write_json(self.run.result_path, result)
+        if self.team.first:
+            write_json(self.run.result_path, result)
 
     def save(self) -> None:
-        """Make the state the newest checkpoint."""
-        state = self.state
+        """Make the state the newest checkpoint; the first process does it for all."""
+        self.saved, state = time.monotonic(), self.state
+        if not self.team.first:
+            return
         try:
             tensors = gather(state, self.model, self.optimizer)
         except TembedError as error:
             raise TembedError(f"{error} of epoch {state.epoch + 1}; {self._way_out()}") from None
-        self.run.checkpoints.save(tensors, {**state.plain(), "data_sha256": self.inputs.splits.sha256})
+        record = {**state.plain(), "data_sha256": self.inputs.splits.sha256, "precision": self.team.state()}
+        self.run.checkpoints.save(tensors, record)
         self.saved = time.monotonic()
 
     # --- taking up a run
 
     def _resume(self) -> None:
-        if self.run.checkpoints.any:
+        before = self.team.share(self.run.checkpoints.any)
+        if before:
             self.state = self._restored()
             self._write_derived()
-        differing = self.run.record_start(self.inputs.splits.sha256, self.state.epoch, self.state.step)
-        if differing and self.run.checkpoints.any:
+        if not self.team.first:
+            return
+        differing = self.run.record_start(
+            self.inputs.splits.sha256, self.state.epoch, self.state.step, self.hardware.record()
+        )
+        if differing and before:
             self.watcher.say(f"warning: not as at the last start, so the last bits may differ: {'; '.join(differing)}")
 
     def _restored(self) -> State:
         checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
-        tensors, record, wrong = checkpoints.load()
+        tensors, record, wrong = self.team.share(checkpoints.load() if self.team.first else None)
         for line in wrong:
             self.watcher.say(f"warning: {line}; going on from {checkpoints.previous}")
         if record.get("data_sha256") != sha256:
@@ -218,6 +281,7 @@ class Training:
             )
         try:
             state = restore(record, tensors, self.model, self.optimizer)
+            self.team.restore(record.get("precision", {}))
             if state.epoch > self.recipe.epochs or state.step > self.steps:
                 raise TembedError("its position makes no sense")
         except TembedError as error:
@@ -231,7 +295,7 @@ class Training:
 
     def _write_derived(self) -> None:
         """The files that follow from the state: metrics, and the best weights."""
-        if not self.state.metrics:
+        if not self.state.metrics or not self.team.first:
             return
         splits, best = self.inputs.splits, self.state.best_metrics
         self.run.write_metrics(self.state.metrics)
@@ -250,12 +314,17 @@ class Training:
     # --- what may stop a run
 
     def _heed(self) -> None:
-        if self.wish.number is None:
+        number = self.team.agree(self.wish.number)
+        if number is None:
             return
         if self.state.epoch == self.recipe.epochs:  # the test, with everything saved
-            raise Stopped(self.wish.number, "in the test after the last epoch")
+            raise Stopped(number, "in the test after the last epoch")
         self.save()
-        raise Stopped(self.wish.number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
+        raise Stopped(number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
+
+    def _evaluate(self, what: str, batches: Batches) -> Evaluation:
+        forward, watch = self.forward, self._watch(what)
+        return evaluate_batches(self.model, batches, self.recipe.seed, watch, team=self.team, forward=forward)
 
     def _watch(self, what: str) -> Any:
         def watch(done: int, total: int) -> None:
@@ -265,9 +334,18 @@ class Training:
 
         return watch
 
+    def _notice_spinning(self, side: int) -> None:
+        times = self.spinning.noticed(side, time.process_time()) if torch.get_num_threads() > 1 else None
+        if times is not None:
+            self.watcher.say(
+                f"warning: a step costs {times:.0f} times the processor time that it did: torch's threads spin while "
+                "they wait for each other, and another process has one of their cores; set OMP_WAIT_POLICY=PASSIVE "
+                "before torch is imported (the tembed commands do), or OMP_NUM_THREADS=1"
+            )
+
     def _not_finite(self, loss: float) -> str:
         epoch, step = self.state.epoch, self.state.step
-        batch = self.inputs.train
+        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # the whole one
         pool = batch.images.indices[batch.indices(epoch, step)].tolist()
         return (
             f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "

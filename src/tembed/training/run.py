@@ -3,7 +3,7 @@
 ::
 
     recipe.json        the complete recipe
-    environment.json   data hash; versions, machine, threads and commit of each start
+    environment.json   data hash; versions, machine, hardware, threads and commit of each start
     metrics.jsonl      a line for each epoch
     best.safetensors   the weights of the best epoch so far
     checkpoints/       the state to go on from, and the one before
@@ -102,11 +102,11 @@ class Run:
         with explained(self.checkpoints.folder):
             self.checkpoints.folder.mkdir(exist_ok=True)
 
-    def record_start(self, data_sha256: str, epoch: int, step: int) -> list[str]:
+    def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:
         """Write down where the run is taken up, and say what has changed since the last time that can change bits."""
         from tembed.training.environment import changes, environment  # needs torch, which a table of runs does not
 
-        path, now = self.environment_path, environment()
+        path, now = self.environment_path, environment(hardware)
         record: dict[str, Any] = read_json(path) if path.exists() else {"data_sha256": data_sha256, "starts": []}
         try:
             differing = changes(record["starts"][-1], now) if record["starts"] else []

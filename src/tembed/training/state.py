@@ -83,7 +83,7 @@ def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer
             moments = _under(f"{name}.", saved)
             # A copy, so that the moments keep the parameter's layout in memory: the fused step relies on it.
             optimizer.state[parameter] = {
-                key: torch.empty_like(parameter).copy_(value) if value.ndim else value.clone()
+                key: torch.empty_like(parameter).copy_(value) if value.ndim else value.to(parameter.device, copy=True)
                 for key, value in moments.items()
             }
         if saved and {key.rpartition(".")[0] for key in saved} != names:

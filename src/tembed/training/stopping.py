@@ -14,7 +14,7 @@ class Stopped(Exception):
 
     def __init__(self, number: int, where: str):
         super().__init__(f"stopped {where}; run the same command again to go on from there")
-        self.number = number
+        self.number, self.where = number, where
 
 
 class Wish:

@@ -1,0 +1,101 @@
+"""Batch normalisation over the batch of all processes, on any device (torch's own refuses CPU tensors).
+
+The processes exchange count, mean and variance of their parts, not sums of squares, so that nothing cancels. Parts
+may be of unequal size.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from tembed.maximizers import BNReLU
+
+PIXELS = (0, 2, 3)
+
+
+def synchronise(model: nn.Module) -> None:
+    """Let every batch normalisation of a model see the whole batch. Parameters, buffers and names stay."""
+    for part in model.modules():
+        if isinstance(part, BNReLU):
+            part.__class__ = SyncedBNReLU
+        elif isinstance(part, nn.BatchNorm2d):
+            part.__class__ = SyncedNorm
+
+
+class SyncedNorm(nn.BatchNorm2d):
+    """`nn.BatchNorm2d` over the batch of all processes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return normalise(self, input) if self.training else super().forward(input)
+
+
+class SyncedBNReLU(BNReLU):
+    """`BNReLU` over the batch of all processes."""
+
+    def normalize(self, a: Tensor) -> Tensor:
+        return normalise(self, a) if self.training else super().normalize(a)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(normalise(self, input)) if self.training else super().forward(input)
+
+
+@torch.compiler.disable  # the exchange stays outside of compiled code
+def normalise(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """``x`` normalised by the statistics of all processes, which also go into the running ones."""
+    y, mean, var, count = NormFunction.apply(x, norm.weight, norm.bias, norm.eps)
+    with torch.no_grad():
+        for running, now in ((norm.running_mean, mean), (norm.running_var, var * (count / (count - 1)))):
+            assert running is not None
+            running.lerp_(now.to(running.dtype), norm.momentum or 0.0)
+        assert norm.num_batches_tracked is not None
+        norm.num_batches_tracked.add_(1)
+    return y
+
+
+class NormFunction(torch.autograd.Function):
+    """Normalisation with the moments of all processes; gives them and the count, too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
+        mean, var, count = moments(x)
+        y = F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+        ctx.save_for_backward(x, weight, mean, (var + eps).rsqrt(), count)
+        ctx.mark_non_differentiable(mean, var, count)
+        return y, mean, var, count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, weight, mean, scale, count = ctx.saved_tensors
+        g = g.to(mean.dtype)
+        centred = (x.to(mean.dtype) - _map(mean)).mul_(_map(scale))
+        bias_grad, weight_grad = g.sum(PIXELS), (g * centred).sum(PIXELS)
+        both = torch.cat([bias_grad, weight_grad])
+        dist.all_reduce(both)
+        of_g, of_product = (both / count).chunk(2)
+        x_grad = (g - _map(of_g)).addcmul_(centred, _map(of_product), value=-1).mul_(_map(weight * scale))
+        return x_grad.to(x.dtype), weight_grad.to(weight.dtype), bias_grad.to(weight.dtype), None
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and number of the values of each channel, over all processes; at least in single precision."""
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    var, mean = torch.var_mean(x, PIXELS, correction=0)
+    count = mean.new_tensor([x.numel() // x.shape[1]])
+    mine = torch.cat([mean, var, count])
+    parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, mine)
+    table = torch.stack(parts)
+    means, variances, counts = table.split([len(mean), len(mean), 1], dim=1)
+    total = counts.sum()
+    mean = (means * counts).sum(0) / total
+    var = ((variances + (means - mean).square()) * counts).sum(0) / total
+    return mean, var, total
+
+
+def _map(vector: Tensor) -> Tensor:
+    return vector[:, None, None]
