@@ -17,7 +17,7 @@ MAY_KNOW = {
     "embedding": {"maximizers"},
     "models": {"kernels", "maximizers", "embedding"},
     "data": set(),
-    "training": {"models", "data", "losses", "maximizers"},
+    "training": {"kernels", "models", "data", "losses", "maximizers"},
     "demo": {"models", "data", "embedding", "training"},
     "cli": {"models", "data", "training", "demo"},
 }

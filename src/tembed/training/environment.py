@@ -11,11 +11,12 @@ import numpy
 import torch
 
 import tembed
+from tembed.kernels import bn_relu
 from tembed.training.hardware import Hardware
 
 HARDWARE = Hardware(accelerator="cpu", devices=1, nodes=1).record()
 """What a run was on that does not say."""
-BITS = ("tembed", "commit", "python", "torch", "numpy", "machine", "processor", "threads", "gpu", *HARDWARE)
+BITS = ("tembed", "commit", "python", "torch", "numpy", "machine", "processor", "threads", "kernels", "gpu", *HARDWARE)
 """What may change the last bits of a result when it changes between two starts of a run."""
 
 
@@ -33,6 +34,7 @@ def environment(hardware: dict[str, Any]) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "kernels": "fused" if hardware["accelerator"] == "cpu" and bn_relu.load() is not None else "torch",
         "gpu": torch.cuda.get_device_name() if hardware["accelerator"] == "cuda" else None,
         **hardware,
     }
