@@ -1,8 +1,8 @@
 """An engine on an existing Ray cluster. Run folders and datasets must be on a path that all its nodes see.
 
-Each run is a Ray task that starts the same worker process as the local engine and waits for it, so that its threads are
-set before torch is loaded. When a node is lost, its runs are taken up on another one from their last checkpoints. When the
-grid ends, however that happens, Ray ends its tasks, and the workers save and stop.
+Each run is a Ray task that starts the same worker process as the local engine and waits for it, so that its threads
+are set before torch is loaded. When a node is lost, its runs are taken up on another one from their last checkpoints.
+When the grid ends, however that happens, Ray ends its tasks, and the workers save and stop.
 """
 
 import os

@@ -1,7 +1,7 @@
 """How long a run will take, from a few steps of it on this machine.
 
-The steps are real ones of the run's network, loss and batch, on noise of its images' size, and the fastest counts. So it is
-the time on a machine that does nothing else. A step that takes seconds, as with 600 draws, is measured on four images.
+The steps are real ones of the run's network, loss and batch, on noise of its images' size, and the fastest counts: it
+is the time on a machine that does nothing else. A step that takes seconds, as with 600 draws, is timed on few images.
 """
 
 import time

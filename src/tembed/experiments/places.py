@@ -1,8 +1,8 @@
 """Where the runs of a grid lie, and how far each is.
 
 All grids may share one folder of runs. A run's folder is found by its recipe, so one that another grid, or `tembed
-train`, has begun or finished is taken as it is. What a grid notes about a run (its log, its last error, how far it is) lies
-beside the runs in ``.grid``, so that run folders stay ordinary ones.
+train`, has begun or finished is taken as it is. What a grid notes about a run (its log, its last error, how far it is)
+lies beside the runs in ``.grid``, so that run folders stay ordinary ones.
 """
 
 import dataclasses

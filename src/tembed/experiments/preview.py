@@ -1,6 +1,7 @@
 """The runs of a grid before they are run: how far each is, and how long the rest will take."""
 
 import difflib
+import itertools
 from pathlib import Path
 
 from tembed.data.catalogue import KNOWN
@@ -76,7 +77,7 @@ def described(recipe: Recipe) -> str:
 def duration(seconds: float) -> str:
     """Two units at most: ``3 d 4 h``, ``2 h 5 min``, ``40 s``."""
     units = [("d", DAY), ("h", 3600.0), ("min", 60.0), ("s", 1.0)]
-    for (name, size), (smaller, part) in zip(units, units[1:], strict=False):
+    for (name, size), (smaller, part) in itertools.pairwise(units):
         if seconds >= size:
             whole, rest = divmod(round(seconds / part), round(size / part))
             return f"{whole} {name} {rest} {smaller}" if rest and whole < 100 else f"{whole} {name}"
