@@ -39,11 +39,12 @@ class Verdict:
         return [one for one in self.judged if one.difference is not None]
 
     def word(self) -> str:
-        """``holds`` means in every comparison, ``mostly holds`` in more than half of them."""
+        """``holds`` means in every comparison, ``mostly holds`` in more than half; ``so far`` if some are missing."""
         made, right = len(self.made), sum(one.holds for one in self.made)
         if not made:
             return "cannot be judged"
-        return "holds" if right == made else "mostly holds" if 2 * right > made else "does not hold"
+        word = "holds" if right == made else "mostly holds" if 2 * right > made else "does not hold"
+        return word if made == len(self.judged) else f"{word} so far"
 
     def count(self) -> str:
         """How many comparisons agree, and how many could not be made."""
@@ -57,7 +58,7 @@ class Verdict:
         if not self.made:
             return "-"
         if not tested:
-            return "one seed each: may be chance"
+            return f"may be chance: a test {self.made[0].difference.why_not}" if self.made[0].difference else "-"
         sure = [one for one in tested if one.difference and one.difference.p is not None and one.difference.p < LEVEL]
         agree, against = sum(one.holds for one in sure), sum(not one.holds for one in sure)
         return f"{agree} agree and {against} disagree at p < {LEVEL}, of {len(tested)} tested"

@@ -40,6 +40,8 @@ class Figure:
     caption: str
 
 
+SHORT = 20
+
 Block = Heading | Text | Items | Table | Figure
 
 STYLE = """
@@ -50,7 +52,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 2.5rem; border-bott
 h3 { margin-top: 1.8rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5dbe3; text-align: left; overflow-wrap: normal; }
-th { background: #f2f5f8; } td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
+th { background: #f2f5f8; white-space: nowrap; } .short { white-space: nowrap; } td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
 figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 40rem; height: auto; display: block; }
 figcaption { font-size: .9rem; color: #4a5564; }
 """
@@ -103,8 +105,10 @@ def _html(block: Block) -> str:
 
 
 def _cell(text: str) -> str:
-    mark = ' class="missing"' if text == "missing" else ""
-    return f"<td{mark}>{html.escape(text)}</td>"
+    """Short texts stay on one line; a table that is too wide for them scrolls."""
+    marks = ["short"] if len(text) <= SHORT else []
+    marks += ["missing"] if text == "missing" else []
+    return f'<td class="{" ".join(marks)}">{html.escape(text)}</td>' if marks else f"<td>{html.escape(text)}</td>"
 
 
 def _marked(text: str) -> str:

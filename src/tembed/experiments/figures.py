@@ -45,7 +45,7 @@ def maximizer_figure(cells: list[Cell]) -> list[Block]:
         Heading("Maximizers (Fig. 3)"),
         Text(
             "The paper prints no numbers for this figure; it says that the methods perform on par, and leaves "
-            "perturbed out at batch 32. perturbed is exact here, perturbed-sampled is the paper's estimate from 600 draws."
+            "perturbed out at batch 32. perturbed is exact here; perturbed-sampled is the paper's estimate, 600 draws."
         ),
     ]
     swapped = [cell for cell in cells if cell.recipe.model == "rn20" and _usual_constants(cell.recipe)]
@@ -89,7 +89,9 @@ def depth_figure(regimes: Regimes) -> list[Block]:
                 printed = tuple((x, TABLE1[model, data], 0.0) for x, model in pair if (model, data) in TABLE1)
                 if printed:
                     series.append(Series(f"{name}, paper", printed, colour, dashed=True))
-            caption = f"{DATASETS.get(data, data)}, {describe(cells[0].recipe)}. Dashed: the paper's Table 1."
+            caption = f"{DATASETS.get(data, data)}, {describe(cells[0].recipe)}."
+            if data in DATASETS:
+                caption += " Dashed: the paper's Table 1."
             if absent:
                 caption += f" {MISSING.capitalize()}: {', '.join(absent)}."
             names = {2.0: "2 (RN26)", 3.0: "3 (RN38)"}

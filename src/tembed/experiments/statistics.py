@@ -44,7 +44,7 @@ def contrast(plus: Sequence[Sample], minus: Sequence[Sample]) -> Difference:
         return Difference(difference, None, "needs two seeds or more of each")
     parts = [(sample.std or 0.0) ** 2 / sample.n for sample in samples]
     if sum(parts) == 0:
-        return Difference(difference, None, "no spread between the seeds")
+        return Difference(difference, None, "needs seeds that differ")
     freedom = sum(parts) ** 2 / sum(part**2 / (s.n - 1) for part, s in zip(parts, samples, strict=True))
     return Difference(difference, two_sided(difference / math.sqrt(sum(parts)), freedom))
 
