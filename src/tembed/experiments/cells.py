@@ -36,8 +36,7 @@ class Cell:
     @property
     def usual(self) -> bool:
         """Whether the network and its loss are those of Table 1."""
-        blank = dataclasses.replace(self.recipe, **dict.fromkeys(OF_THE_MODEL))
-        return blank.complete() == self.recipe
+        return usual(self.recipe) == self.recipe
 
     @property
     def measured_on(self) -> str:
@@ -61,6 +60,12 @@ def make_cells(records: Iterable[Record]) -> list[Cell]:
         key = (dataclasses.replace(record.recipe, seed=0), record.data_sha256, record.test_images)
         groups.setdefault(key, []).append(record)
     return [Cell(recipe, sha256, images, tuple(runs)) for (recipe, sha256, images), runs in groups.items()]
+
+
+def usual(recipe: Recipe) -> Recipe:
+    """This recipe with the network and the loss of Table 1."""
+    blank: dict[str, Any] = dict.fromkeys(OF_THE_MODEL)
+    return dataclasses.replace(recipe, **blank).complete()
 
 
 def regime_of(recipe: Recipe) -> Regime:
@@ -93,10 +98,10 @@ def network(recipe: Recipe) -> str:
     """The network of a complete recipe, with what is unusual in it."""
     from tembed.experiments.paper import LABELS
 
-    usual = dataclasses.replace(recipe, **dict.fromkeys(OF_THE_MODEL)).complete()
+    normal = usual(recipe)
     words = [LABELS.get(recipe.model, recipe.model.upper())]
     for name in OF_THE_MODEL:
         value = getattr(recipe, name)
-        if value != getattr(usual, name) and value is not None:
+        if value != getattr(normal, name) and value is not None:
             words.append(f"{'lambda' if name == 'weight' else name.replace('_', ' ')} {value}")
     return ", ".join(words)

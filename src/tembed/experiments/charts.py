@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 46
+MARGIN, LETTER = 12.0, 8.4  # of the legend; letters at most this wide on average
 COLOURS = ("#1f5fa8", "#c8501e", "#2e7d32", "#7b3fa0", "#a86b00", "#00808a", "#b3245c", "#5d6470", "#4a3fbf", "#7a8500")
 
 
@@ -78,12 +79,12 @@ def _draw(s: Series, places: list[tuple[float, float, float, float]]) -> list[st
 def _legend(series: list[Series]) -> list[list[tuple[float, Series]]]:
     """Rows of entries with where each begins."""
     rows: list[list[tuple[float, Series]]] = [[]]
-    x = float(LEFT)
+    x = MARGIN
     for s in series:
-        width = 30 + 7.6 * len(s.name) + 12
+        width = 28 + LETTER * len(s.name) + 12
         if rows[-1] and x + width > WIDTH:
             rows.append([])
-            x = float(LEFT)
+            x = MARGIN
         rows[-1].append((x, s))
         x += width
     return rows

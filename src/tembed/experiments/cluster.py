@@ -5,6 +5,7 @@ are set before torch is loaded. When a node is lost, its runs are taken up on an
 When the grid ends, however that happens, Ray ends its tasks, and the workers save and stop.
 """
 
+import logging
 import os
 import socket
 import time
@@ -105,7 +106,7 @@ def connect(address: str) -> Any:
     if address != "auto" and "://" not in address:
         reach(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=True)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TembedError(

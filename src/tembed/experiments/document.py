@@ -52,7 +52,8 @@ h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 2.5rem; border-bott
 h3 { margin-top: 1.8rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5dbe3; text-align: left; overflow-wrap: normal; }
-th { background: #f2f5f8; white-space: nowrap; } .short { white-space: nowrap; } td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
+th { background: #f2f5f8; } th, .short { white-space: nowrap; }
+td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
 figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 40rem; height: auto; display: block; }
 figcaption { font-size: .9rem; color: #4a5564; }
 """
@@ -70,8 +71,8 @@ def to_markdown(blocks: Sequence[Block]) -> str:
             case Items(lines):
                 parts.append("\n".join(f"- {_marked(line)}" for line in lines))
             case Table(header, rows):
-                lines = [header, ("---",) * len(header), *(tuple(map(_marked, row)) for row in rows)]
-                parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+                table = [header, ("---",) * len(header), *(tuple(map(_marked, row)) for row in rows)]
+                parts.append("\n".join(f"| {' | '.join(line)} |" for line in table))
             case Figure(name, _, caption):
                 parts.append(f"![{_marked(caption)}](figures/{name}.svg)\n\n{_marked(caption)}")
     return "\n\n".join(parts) + "\n"

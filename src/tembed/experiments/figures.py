@@ -51,7 +51,9 @@ def maximizer_figure(cells: list[Cell]) -> list[Block]:
     swapped = [cell for cell in cells if cell.recipe.model == "rn20" and _usual_constants(cell.recipe)]
     groups = _agreeing(swapped, ("maximizer", "mu", "eta", "eps", "batch_size"))
     for number, group in enumerate(groups, 1):
-        found = {(cell.recipe.maximizer, cell.recipe.batch_size): cell for cell in group}
+        found: dict[tuple[str | None, int], Cell] = {
+            (cell.recipe.maximizer, cell.recipe.batch_size): cell for cell in group
+        }
         batches = sorted({*BATCHES, *(cell.recipe.batch_size for cell in group)})
         rows, series = [], []
         for colour, name in enumerate(MAXIMIZERS):

@@ -139,7 +139,7 @@ def folder_name(recipe: Recipe) -> str:
     defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
     told = {key: value for key, value in dataclasses.asdict(recipe).items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
-    unusual = [recipe.maximizer] if recipe.maximizer not in (None, "bn-relu") else []
+    unusual = [str(recipe.maximizer)] if recipe.maximizer not in (None, "bn-relu") else []
     unusual += [f"lambda{recipe.weight:g}"] if recipe.weight not in (None, WEIGHT) else []
     unusual += [f"b{recipe.batch_size}"] if recipe.preset == "own" else []
     marks = "-".join([recipe.model, *unusual])

@@ -2,6 +2,7 @@
 
 import difflib
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 from tembed.data.catalogue import KNOWN
@@ -84,7 +85,7 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} s"
 
 
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows as lines with columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
