@@ -13,7 +13,7 @@ recipe = "fast"
 seeds = 2
 data = "tiny"
 model = "rn26-embed"
-epochs = 6
+epochs = 5
 batch_size = 10
 """
 TIMEOUT = 600

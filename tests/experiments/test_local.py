@@ -1,11 +1,13 @@
 """The local engine: runs are skipped, taken up, failed and retried as they should, and nothing outlives its grid."""
 
+import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from experiments.grids import MINE, left_by, run_grid, runs_of, start_grid, wait_until_training
+from experiments.grids import MINE, left_by, runs_of, start_grid, wait_until_training
 from training.kill_many import starts
 
 from tembed.cli.main import main
@@ -57,44 +59,54 @@ def test_stopped_killed_and_run_twice_at_once_it_leaves_the_same_bits(
     assert left_by(out) == alone
 
 
+FAILING = """
+recipe = "fast"
+data = "dots"
+model = "rn26"
+epochs = 1
+batch_size = 10
+train_images = [20, 999]
+"""
+
+
 @pytest.mark.slow
-def test_a_failed_run_is_told_left_alone_and_retried_on_request(tmp_path: Path) -> None:
+def test_a_failed_run_is_told_left_alone_and_retried_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     grid, out = tmp_path / "some.toml", tmp_path / "runs"
-    grid.write_text(
-        'recipe = "fast"\ndata = "dots"\nmodel = "rn26"\nepochs = 1\nbatch_size = 10\ntrain_images = [20, 999]'
-    )
-    code, said, told = run_grid(grid, out)
-    assert code == 1
-    assert "1 of 2 runs are finished, 1 of them by this command" in said
-    assert "--train-images is 999, and there are 60 training images" in said
-    assert "failed: --train-images is 999" in told
-    code, said, told = run_grid(grid, out)
-    assert code == 1
-    assert "1 of 2 runs are finished, 0 of them by this command" in said
-    assert "waits for --retry: --train-images is 999" in told
-    code, said, told = run_grid(grid, out, "--retry", "--quiet")
-    assert code == 1
-    assert told == ""
-    assert [starts(run) for run in runs_of(out)] == [1]
-    grid.write_text(grid.read_text().replace("999", "30"))  # only what is new is run
-    code, said, _ = run_grid(grid, out)
-    assert code == 0
-    assert "2 of 2 runs are finished, 1 of them by this command" in said
+    grid.write_text(FAILING)
+    line = ["grid", str(grid), "--out", str(out)]
+    assert main(line) == 1
+    said = capsys.readouterr()
+    assert "1 of 2 runs are finished, 1 of them by this command" in said.out
+    assert "--train-images is 999, and there are 60 training images" in said.out
+    assert "failed: --train-images is 999" in said.err
+    assert main(line) == 1
+    said = capsys.readouterr()
+    assert "1 of 2 runs are finished, 0 of them by this command" in said.out
+    assert "waits for --retry: --train-images is 999" in said.err
+    note = next((out / ".grid").glob("*.error"))
+    before = note.stat().st_mtime_ns
+    assert main([*line, "--retry", "--quiet"]) == 1
+    assert capsys.readouterr().err == ""
+    assert note.stat().st_mtime_ns > before, "it was not tried again"
+    grid.write_text(FAILING.replace("999", "30"))  # only what is new is run
+    assert main(line) == 0
+    assert "2 of 2 runs are finished, 1 of them by this command" in capsys.readouterr().out
+    assert [starts(run) for run in runs_of(out)] == [1, 1]
 
 
 @pytest.mark.slow
-def test_a_killed_worker_fails_its_run_and_not_the_others(mine: Path, tmp_path: Path) -> None:
-    import os
-
+def test_a_worker_that_the_system_kills_is_a_failed_run(mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    grid = start_grid(mine, out, "--jobs", "2")
-    wait_until_training(grid, out, runs=2, count=1)
-    children = Path(f"/proc/{grid.pid}/task/{grid.pid}/children").read_text().split()
-    assert len(children) == 2
-    os.kill(int(children[0]), signal.SIGKILL)
+    mine.write_text(MINE.replace("seeds = 2", "seeds = 1"))
+    grid = start_grid(mine, out)
+    wait_until_training(grid, out, runs=1, count=1)
+    (child,) = Path(f"/proc/{grid.pid}/task/{grid.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
     said, _ = grid.communicate(timeout=300)
     assert grid.returncode == 1
-    assert "1 of 2 runs are finished" in said
+    assert "0 of 1 runs are finished" in said
     assert "ended by SIGKILL, as the system does when memory runs out" in said
 
 
@@ -154,7 +166,7 @@ def test_a_mistake_gets_one_line(line: str, said: str, tmp_path: Path, capsys: p
 
 
 def test_ray_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray", None)  # type: ignore[arg-type]
     assert main(["grid", "depth", "--data", "tiny", "--engine", "ray", "--out", str(tmp_path)]) == 2
     assert "pip install 'tembed[ray]'" in capsys.readouterr().err
 
