@@ -54,6 +54,7 @@ h3 { margin-top: 1.8rem; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5dbe3; text-align: left; overflow-wrap: normal; }
 th { background: #f2f5f8; } th, .short { white-space: nowrap; }
 td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
+@media (max-width: 30rem) { table { font-size: .82rem; } th, td { padding: .25rem .3rem; } }
 figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 40rem; height: auto; display: block; }
 figcaption { font-size: .9rem; color: #4a5564; }
 """

@@ -89,12 +89,12 @@ def _table(data: str, cells: dict[str, Cell]) -> list[Block]:
             continue
         printed = "-" if paper is None else f"{paper:.2f}"
         if cell is None:
-            rows.append((label, MISSING, "0", "-", printed, "-"))
+            rows.append((label, MISSING, printed, "-", "0", "-"))
             continue
         sample = cell.sample
         difference = "-" if paper is None else f"{sample.mean - paper:+.2f}"
-        rows.append((label, score(sample), str(sample.n), str(cell.recipe.epochs), printed, difference))
-    header = ("network", "measured", "n", "epochs", "paper", "difference")
+        rows.append((label, score(sample), printed, difference, str(sample.n), str(cell.recipe.epochs)))
+    header = ("network", "measured", "paper", "difference", "n", "epochs")
     return [Heading(DATASETS.get(data, data), 4), Table(header, tuple(rows))]
 
 
