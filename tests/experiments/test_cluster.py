@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from experiments.grids import MINE, left_by, start_grid, wait_until_training
 
-
 # A busy machine must not look like a dead node.
 PATIENT = {"health_check_timeout_ms": 60_000, "worker_register_timeout_seconds": 300}
 SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_log_monitor": False}

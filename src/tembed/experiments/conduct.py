@@ -99,8 +99,8 @@ class _Conductor:
             place = self.waiting.popleft()
             if place.in_use():
                 self._leave_to_other(place)
-            elif place.state() == "finished":
-                self.outcome.before.append(place)
+            elif place.state() in ("finished", "failed"):  # meanwhile, by another grid
+                self._sort_in(place)
             else:
                 self.engine.start(place)
                 self.running.append(place)
