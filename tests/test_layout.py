@@ -19,7 +19,8 @@ MAY_KNOW = {
     "data": set(),
     "training": {"kernels", "models", "data", "losses", "maximizers"},
     "demo": {"models", "data", "embedding", "training"},
-    "cli": {"models", "data", "training", "demo"},
+    "experiments": {"models", "data", "losses", "training"},
+    "cli": {"models", "data", "training", "experiments", "demo"},
 }
 
 

@@ -18,6 +18,8 @@ GROUPS = {
     "train": "train a network on a dataset, or go on with it",
     "evaluate": "measure trained weights again",
     "runs": "a table of runs",
+    "grid": "run the paper's experiments, or your own, on one machine or a cluster",
+    "report": "the paper's numbers and your own side by side",
     "demo": "train two networks on generated pictures and report, in minutes",
 }
 

@@ -12,6 +12,10 @@ from typing import Any
 from tembed.errors import TembedError
 
 
+class InUse(TembedError):
+    """Another process holds the lock."""
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Put ``content`` at ``path``; whatever happens on the way, what was there before stays whole."""
     aside = path.with_name(path.name + ".part")
@@ -84,7 +88,7 @@ def locked(path: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise TembedError(f"{path.parent} is in use by another process: wait for it, or give another --out") from None
+        raise InUse(f"{path.parent} is in use by another process: wait for it, or give another --out") from None
     try:
         yield
     finally:

@@ -1,0 +1,99 @@
+"""The accuracies that the paper prints (Table 1), and its readings of them (§4.2)."""
+
+from dataclasses import dataclass
+
+DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mini-imagenet": "Mini-ImageNet"}
+
+LABELS = {
+    "rn26": "RN26",
+    "rn26-aux": "RN26-aux",
+    "rn26-embed": "RN26-Ours",
+    "rn38": "RN38",
+    "rn38-embed": "RN38-Ours",
+    "wrn16": "WRN16",
+    "wrn16-embed": "WRN16-Ours",
+    "dn100": "DN100",
+    "dn100-embed": "DN100-Ours",
+    "dn100-embed-cat": "DN100-Ours-C",
+}
+
+_PRINTED = {
+    "cifar10": (89.52, 90.57, 91.06, 90.78, 91.36, 90.52, 91.10, 92.62, 92.92, 92.71),
+    "cifar100": (65.94, 66.21, 66.78, 68.15, 69.01, 67.11, 67.36, 71.65, 71.25, 72.14),
+    "mini-imagenet": (60.43, 60.70, 61.23, 60.72, 63.83, 60.73, 62.92, 65.03, 68.86, 68.93),
+}
+
+TABLE1 = {
+    (model, data): value for data, column in _PRINTED.items() for model, value in zip(LABELS, column, strict=True)
+}
+"""Test accuracy in % by model and dataset."""
+
+PAIRS = (
+    ("rn26", "rn26-aux"),
+    ("rn26", "rn26-embed"),
+    ("rn38", "rn38-embed"),
+    ("wrn16", "wrn16-embed"),
+    ("dn100", "dn100-embed"),
+    ("dn100", "dn100-embed-cat"),
+)
+"""A baseline and what is built on it."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether the sum of some models' accuracies exceeds that of others."""
+
+    text: str
+    plus: tuple[str, ...]
+    minus: tuple[str, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return self.plus + self.minus
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, and the comparisons that we read it as, to be made on every dataset."""
+
+    text: str
+    reading: str
+    comparisons: tuple[Comparison, ...]
+
+
+def _beats(better: str, worse: str) -> Comparison:
+    return Comparison(f"{LABELS[better]} > {LABELS[worse]}", (better,), (worse,))
+
+
+def _gains_more(shallow: str, deep: str) -> Comparison:
+    text = f"gain of {LABELS[shallow]} > gain of {LABELS[deep]}"
+    return Comparison(text, (f"{shallow}-embed", deep), (shallow, f"{deep}-embed"))
+
+
+CLAIMS = (
+    Claim(
+        "The block improves every baseline.",
+        "each -Ours network beats its baseline",
+        tuple(_beats(ours, base) for base, ours in PAIRS if ours != "rn26-aux"),
+    ),
+    Claim(
+        "RN26 with the block is mostly superior to the deeper RN38 without it.",
+        "RN26-Ours beats RN38",
+        (_beats("rn26-embed", "rn38"),),
+    ),
+    Claim(
+        "Shallow architectures gain more.",
+        "the gains of RN26 and WRN16 exceed those of RN38 and DN100 (the paper does not say which are shallow)",
+        tuple(_gains_more(shallow, deep) for shallow in ("rn26", "wrn16") for deep in ("rn38", "dn100")),
+    ),
+    Claim(
+        "In DN, concatenation is marginally superior to addition.",
+        "DN100-Ours-C beats DN100-Ours",
+        (_beats("dn100-embed-cat", "dn100-embed"),),
+    ),
+    Claim(
+        "Using the scores is better than deep supervision alone.",
+        "RN26-Ours beats RN26-aux",
+        (_beats("rn26-embed", "rn26-aux"),),
+    ),
+)

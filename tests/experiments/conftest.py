@@ -1,0 +1,67 @@
+"""The small datasets of the tests of training, and summaries of runs that were never made."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiments.grids import MINE, left_by, run_grid
+from training.worlds import store_all
+
+from tembed.training.recipe import Recipe
+
+Put = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("datasets")
+    store_all(root)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _root(worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(worlds))
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Put:
+    """Writes a summary as `tembed runs --save` does: ``put(recipe, accuracy)``, accuracy in %."""
+    folder = tmp_path / "summaries"
+    folder.mkdir()
+
+    def write(recipe: Recipe, accuracy: float, sha256: str = "a" * 64, test_images: int = 12000) -> Path:
+        recipe = recipe.complete()
+        curve: list[dict[str, Any]] = [
+            {"epoch": epoch, "val_accuracy": accuracy / 100 * epoch / recipe.epochs}
+            for epoch in range(1, recipe.epochs + 1)
+        ]
+        value = {
+            "recipe": recipe.plain() | {"preset": recipe.preset},
+            "data_sha256": sha256,
+            "curve": curve,
+            "result": {
+                "test_accuracy": accuracy / 100,
+                "test": {"images": test_images},
+                "total_seconds": 60.0,
+            },
+        }
+        path = folder / f"{len(list(folder.iterdir()))}.json"
+        path.write_text(json.dumps(value))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> dict[str, dict[str, str]]:
+    """What the runs of `MINE` leave when nobody disturbs the local engine."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "mine.toml").write_text(MINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEMBED_DATA", str(worlds))
+        code, said, told = run_grid(folder / "mine.toml", folder / "runs", "--threads", "1")
+    assert code == 0, said + told
+    return left_by(folder / "runs")
