@@ -17,8 +17,9 @@ MAY_KNOW = {
     "models": {"maximizers", "embedding"},
     "data": set(),
     "training": {"models", "data", "losses", "maximizers"},
-    "demo": {"models", "data", "embedding", "training"},
-    "cli": {"models", "data", "training", "demo"},
+    "analysis": {"models", "data", "embedding", "training"},
+    "demo": {"models", "data", "analysis", "training"},
+    "cli": {"models", "data", "training", "analysis", "demo"},
 }
 
 

@@ -16,6 +16,8 @@ GROUPS = {
     "train": "train a network on a dataset, or go on with it",
     "evaluate": "measure trained weights again",
     "runs": "a table of runs",
+    "analyze": "draw the paper's figures for a trained run, and measure its claims",
+    "explain": "draw what a trained run sees in an image",
     "demo": "train two networks on generated pictures and report, in minutes",
 }
 
