@@ -7,8 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tembed.analysis.study import Analysis as Analysis
-    from tembed.analysis.study import analyze as analyze
     from tembed.analysis.claim import Claim as Claim
     from tembed.analysis.explanation import Explanation as Explanation
     from tembed.analysis.explanation import explain as explain
@@ -16,6 +14,8 @@ if TYPE_CHECKING:
     from tembed.analysis.features import collect as collect
     from tembed.analysis.maps import tsne as tsne
     from tembed.analysis.report import write_analysis as write_analysis
+    from tembed.analysis.study import Analysis as Analysis
+    from tembed.analysis.study import analyze as analyze
     from tembed.analysis.words import Words as Words
     from tembed.analysis.words import find_words as find_words
 

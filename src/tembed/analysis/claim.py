@@ -58,7 +58,9 @@ class Bootstrap:
         self.weights = np.zeros((resamples, len(labels)))  # how often each image is drawn
         for label in np.unique(labels):
             members = np.flatnonzero(labels == label)
-            self.weights[:, members] = dice.multinomial(len(members), np.full(len(members), 1 / len(members)), resamples)
+            self.weights[:, members] = dice.multinomial(
+                len(members), np.full(len(members), 1 / len(members)), resamples
+            )
 
     def measure(self, statistic: Callable[[Array], Array]) -> Measure:
         """``statistic`` maps weights of the images ``(B, N)`` to a number for each of the ``B``."""

@@ -5,8 +5,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-FIRST = ("#0072b2", "#e69f00", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#f0e442")
-"""Okabe and Ito's colours without black, which marks the zero vector."""
+FIRST = (
+    *("#0072b2", "#e69f00", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#f0e442"),
+    *("#5a3d00", "#222255", "#c7e9a0"),
+)
+"""Okabe and Ito's colours without black, which marks the zero vector; then three of ours that keep their distance."""
 STEPS = 9
 """Levels of a channel among the candidates for the rest."""
 DARKEST, LIGHTEST = 25.0, 92.0
@@ -31,7 +34,7 @@ def seen(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def class_colours(count: int) -> tuple[Colour, ...]:
-    """``count`` colours: the first seven fixed, each further one as far as possible from all before in every sight."""
+    """``count`` colours: the first ten fixed, each further one as far as possible from all before in every sight."""
     levels = np.linspace(0, 1, STEPS)
     candidates = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), -1).reshape(-1, 3)
     lightness = seen(candidates)[0, :, 0]

@@ -18,7 +18,8 @@ def legend_points(features: Features, group_of: Int64 | None = None) -> list[tup
     wrong image the unsure patch is of a right one, and says so.
     """
     p, unsure = features.softmax, features.entropy
-    assert p is not None and unsure is not None
+    assert p is not None
+    assert unsure is not None
     image_of = features.image_of
     truth, head = features.labels[image_of], features.head[image_of]
     within = _inside(features)

@@ -67,8 +67,8 @@ def explain(source: str | Path, paths: Sequence[str | Path]) -> Iterator[Explana
     trained = load_trained(source)
     if trained.model.block is None:
         raise TembedError(
-            f"{source} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of an -embed or "
-            "-aux network"
+            f"{source} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of an "
+            "-embed or -aux network"
         )
     pictures = [read_picture(path, trained.input_size) for path in paths]  # a broken one is told before any work
     for path, (pixels, note) in zip(paths, pictures, strict=True):
@@ -96,7 +96,8 @@ def explain_pixels(trained: Trained, pixels: UInt8, name: str = "image", note: s
     shown = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
     images = ImageSet(shown, torch.zeros(1, dtype=torch.int64), trained.classes, torch.zeros(1, dtype=torch.int64))
     found: Features = collect(trained, images)
-    assert found.softmax is not None and found.entropy is not None
+    assert found.softmax is not None
+    assert found.entropy is not None
     return Explanation(
         name=name,
         note=note,
@@ -119,7 +120,9 @@ def draw(found: Explanation) -> Any:
     made.suptitle(f"{found.name} ({found.note}): {found.prediction} {found.probabilities.max():.2f}", fontsize=16)
     _picture(made.add_subplot(grid[0, 0]), found, "the image, and one patch's extent")
     _head(made.add_subplot(grid[0, 1:3]), found, colours)
-    heat = _map(made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes)), "entropy of the patches", "gray")
+    heat = _map(
+        made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes)), "entropy of the patches", "gray"
+    )
     made.colorbar(heat, ax=heat.axes, fraction=0.046, label="share of the largest")
     for column, label in enumerate(found.leading):
         axis = made.add_subplot(grid[1, column])

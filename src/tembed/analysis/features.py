@@ -36,9 +36,9 @@ KIND = "features"
 class Features:
     """What a network computes on some images; ``P`` points, ``C`` classes. None where it has no such thing.
 
-    ``stage3``: ``(P, d)``, the output of stage 3. ``stage4``: ``(P, d')``, the input of stage 4. ``softmax``: ``(P, C)``,
-    the patches' class predictions. ``mixing``: ``(P, C)``, the weights of the class vectors. ``embedding``: ``(P, v)``,
-    ``f'`` without the bias that DenseNet's value convolution adds. ``values``: ``(C, v)``, the class vectors.
+    ``stage3``: ``(P, d)``, the output of stage 3. ``stage4``: ``(P, d')``, the input of stage 4. ``softmax``:
+    ``(P, C)``, the patches' class predictions. ``mixing``: ``(P, C)``, the weights of the class vectors.
+    ``embedding``: ``(P, v)``, ``f'`` without the bias of DenseNet's value convolution. ``values``: ``(C, v)``.
     ``logits``: ``(N, C)``, the head's. ``labels``: ``(N,)``.
     """
 

@@ -57,7 +57,7 @@ def geometry_figure(
 ) -> Any:
     """Fig. 5: maps side by side, by class and below by super-class.
 
-    A panel is its title, its map ``(P, 2)`` and each point's class; ``groups`` are the names and the group of each class.
+    A panel is its title, its map ``(P, 2)`` and each point's class; ``groups``: their names, and each class's group.
     """
     rows = 2 if groups else 1
     made = figure(4.6 * len(panels) + 2.2, 4.8 * rows)
@@ -96,9 +96,7 @@ def _names(made: Any, names: Sequence[str], colours: Sequence[Colour], left: flo
         for name, colour in list(zip(names, unit(colours), strict=True))[:NAMED]
     ]
     title = None if len(names) <= NAMED else f"{NAMED} of {len(names)}"
-    made.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(left, top), frameon=False, fontsize=10, title=title
-    )
+    made.legend(handles=handles, loc="upper left", bbox_to_anchor=(left, top), frameon=False, fontsize=10, title=title)
 
 
 def words_figure(
@@ -113,15 +111,15 @@ def words_figure(
     """Fig. 7: patches of words with their scores drawn on top, as bars in the classes' colours."""
     assert features.softmax is not None
     rows = -(-len(which) // columns)
-    made = figure(1.65 * columns, 2.45 * rows + 0.6)
-    grid = made.add_gridspec(
-        2 * rows, columns, height_ratios=[0.75, 1.15] * rows, left=0.03, right=0.99, bottom=0.035, top=1 - 0.55 / (2.45 * rows + 0.6), hspace=0.32, wspace=0.25
-    )  # fmt: skip
+    height = 2.65 * rows + 0.8
+    made = figure(1.65 * columns, height)
+    outer = made.add_gridspec(rows, columns, left=0.02, right=0.99, bottom=0.25 / height, top=1 - 0.8 / height)
     for number, word in enumerate(which):
         row, column = divmod(number, columns)
         point = int(words.points[word])
-        _bars(made.add_subplot(grid[2 * row, column]), features.softmax[point], classes, colours)
-        axis = made.add_subplot(grid[2 * row + 1, column])
+        cell = outer[row, column].subgridspec(2, 1, height_ratios=[0.5, 1.15], hspace=0.06)
+        _bars(made.add_subplot(cell[0]), features.softmax[point], classes, colours)
+        axis = made.add_subplot(cell[1])
         axis.imshow(features.picture(images, point), interpolation="bicubic")
         axis.set_xticks([])
         axis.set_yticks([])
@@ -155,15 +153,19 @@ def _bars(axis: Any, p: Floats, classes: Sequence[str], colours: Sequence[Colour
     axis.set_yticks([0, 0.5, 1], ["0", "", "1"], fontsize=6)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
-    text = mixture(p, classes).replace(" + ", "\n")
-    axis.text(0.98, 1.08, text, transform=axis.transAxes, fontsize=6.5, ha="right", va="top", linespacing=1.05)
+    axis.set_title(mixture(p, classes, most=2).replace(" + ", "\n"), fontsize=7.5, pad=3)
 
 
 def legend_figure(
-    features: Features, images: UInt8, points: Sequence[tuple[str, int]], classes: Sequence[str], colours: Sequence[Colour]
+    features: Features,
+    images: UInt8,
+    points: Sequence[tuple[str, int]],
+    classes: Sequence[str],
+    colours: Sequence[Colour],
 ) -> Any:
     """The convention: patches in the marking of the sprite maps beside the predictions behind them (appendix B)."""
-    assert features.softmax is not None and features.entropy is not None
+    assert features.softmax is not None
+    assert features.entropy is not None
     made = figure(9.5, 2.9 * len(points) + 0.3)
     axes = made.subplots(len(points), 2, squeeze=False, width_ratios=[1, 2.3])
     for row, (title, point) in enumerate(points):
@@ -181,7 +183,7 @@ def legend_figure(
         right.set_xticks(np.arange(len(shown)), [classes[k] for k in shown], rotation=35, ha="right", fontsize=9)
         right.set_ylim(0, 1)
         right.set_title(
-            f"frame: {classes[truth]} (true)   corner: {classes[head]} (head)   middle: entropy {unsure:.2f} of the largest",
+            f"frame: {classes[truth]} (true)   corner: {classes[head]} (head)   middle: entropy {unsure:.2f}",
             fontsize=9,
         )
     made.tight_layout()

@@ -1,9 +1,9 @@
 """Are the class vectors the vertices of the convex hull of the embeddings? (appendix B)
 
-An embedding is ``f' = sum_k p_k nu_k`` with ``p_k >= 0``. If the class vectors are linearly independent, ``p`` is its only
-such writing, and both questions about the hull have closed answers: ``f'`` lies in the hull of the class vectors and zero
-if and only if ``sum_k p_k <= 1``; and ``nu_k`` is no extreme point of the embeddings, the class vectors and zero if and only
-if some patch mixes class ``k`` alone, with ``p_k > 1``.
+An embedding is ``f' = sum_k p_k nu_k`` with ``p_k >= 0``. If the class vectors are linearly independent, ``p`` is its
+only such writing, and both questions about the hull have closed answers: ``f'`` lies in the hull of the class vectors
+and zero if and only if ``sum_k p_k <= 1``; and ``nu_k`` is no extreme point of the embeddings, the class vectors and
+zero if and only if some patch mixes class ``k`` alone, with ``p_k > 1``.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> li
     why = (
         f"{int(vertices.sum())} of {len(vertices)} class vectors are extreme"
         + (f" (not {_short(inner)})" if inner else "")
-        + f"; {inside.value:.1%} of the patches lie in the hull of the class vectors and zero ({ENOUGH:.0%} asked for). "
-        "Their directions always do: each is a scaled convex combination by construction"
+        + f"; {inside.value:.1%} of the patches lie in the hull of the class vectors and zero ({ENOUGH:.0%} asked "
+        "for). Divided by the sum of their weights all do, by construction"
     )
     values = {
         "extreme class vectors": Measure(float(vertices.mean())),
@@ -53,8 +53,8 @@ def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> li
         "median sum of the mixing weights": Measure(float(np.median(total))),
     }
     definition = (
-        "share of the class vectors that are extreme points of all embeddings, class vectors and zero; share of the patches in "
-        "the hull of class vectors and zero, that is, with mixing weights of sum 1 or less"
+        "share of the class vectors that are extreme points of all embeddings, class vectors and zero; share of the "
+        "patches in the hull of class vectors and zero, that is, with mixing weights of sum 1 or less"
     )
     return [Claim(name, PAPER, definition, verdict, why, values)]
 

@@ -35,9 +35,7 @@ def principal(points: Floats, components: int = COMPONENTS) -> Floats:
     return (x @ (chosen * sign)).float().numpy()
 
 
-def tsne(
-    points: Floats, seed: int = 0, reporter: Reporter | None = None, what: str = "t-SNE"
-) -> NDArray[np.float32]:
+def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None, what: str = "t-SNE") -> NDArray[np.float32]:
     """The map ``(P, 2)`` of points ``(P, d)``: PCA, exact neighbours, then openTSNE with as many threads as torch."""
     openTSNE = needs("openTSNE")
     affinity = needs("openTSNE.affinity")
@@ -74,7 +72,9 @@ def tsne(
     return np.asarray(embedding, np.float32)
 
 
-def mapped(points: Floats, folder: Path, seed: int = 0, reporter: Reporter | None = None, what: str = "t-SNE") -> Floats:
+def mapped(
+    points: Floats, folder: Path, seed: int = 0, reporter: Reporter | None = None, what: str = "t-SNE"
+) -> Floats:
     """As `tsne`, kept in ``folder``."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
     digest = hashlib.sha256(settings.encode())

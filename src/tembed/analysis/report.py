@@ -7,9 +7,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from tembed.analysis.study import Analysis
 from tembed.analysis.claim import Claim
 from tembed.analysis.figures import save_figure, save_image
+from tembed.analysis.study import Analysis
 from tembed.training.files import explained, write_file, write_json
 
 SHOWN = 1600
@@ -17,21 +17,28 @@ SHOWN = 1600
 CAPTIONS = {
     "geometry": "t-SNE of the features before the last stage, by class and by super-class (Fig. 5)",
     "sprites-predictions": "patches by their class prediction (Fig. 6, left)",
-    "sprites-embedding": "patches by their embedding vector; solid tiles are the class vectors, black is zero (Fig. 6, right)",
+    "sprites-embedding": "patches by embedding vector; solid tiles: class vectors, black: zero (Fig. 6, right)",
     "words": "16 visual words with their scores; the frame is the true class of the image (Fig. 7)",
     "words-all": "all visual words, the largest first",
     "legend": "the marking of the patches, on two of them (appendix B)",
 }
-STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
-table { border-collapse: collapse; width: 100%; font-size: 14px } td, th { border: 1px solid #ccc; padding: .4rem .6rem;
-text-align: left; vertical-align: top } img { max-width: 100%; height: auto; border: 1px solid #ddd } figure { margin: 2rem 0 }
-figcaption { color: #444 } .holds { background: #e3f1e3 } .does-not-hold { background: #f9e1dc } .unclear { background: #fbf3d5 }"""
+STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; width: 100%; font-size: 14px }
+td, th { border: 1px solid #ccc; padding: .4rem .6rem; text-align: left; vertical-align: top }
+img { max-width: 100%; height: auto; border: 1px solid #ddd }
+figure { margin: 2rem 0 }
+figcaption { color: #444 }
+.holds { background: #e3f1e3 }
+.does-not-hold { background: #f9e1dc }
+.unclear { background: #fbf3d5 }"""
 
 
 def default_out(source: str) -> Path:
     """Inside a run folder; for other weights ``analysis/<name>``."""
     path = Path(source)
-    return path / "analysis" if path.is_dir() else Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
+    if path.is_dir():
+        return path / "analysis"
+    return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
 
 
 def write_analysis(found: Analysis, out: Path) -> Path:
@@ -85,8 +92,9 @@ def introduction(found: Analysis) -> list[str]:
         other = (found.baseline.head == found.baseline.labels).mean()
         second += f" The baseline ({found.baseline_source}) classifies {other:.1%} rightly."
     third = (
-        "One trained network of each kind: the intervals (95 %) tell the chance in the choice of images, not that of another "
-        "training. Verdicts rest on them: a claim holds if the interval of the difference lies on its side of zero."
+        "One trained network of each kind: the intervals (95 %) tell the chance in the choice of images, not that of "
+        "another training. Verdicts rest on them: a claim holds if the interval of the difference lies on its side of "
+        "zero."
     )
     return [first, second, third]
 
@@ -103,7 +111,14 @@ def markdown(found: Analysis, claims: list[Claim], names: list[str]) -> str:
     lines = ["# What the block sees", ""]
     for paragraph in introduction(found):
         lines += [paragraph, ""]
-    lines += ["## Claims as numbers", "", verdicts(claims), "", "| claim | verdict | numbers | why |", "|---|---|---|---|"]
+    lines += [
+        "## Claims as numbers",
+        "",
+        verdicts(claims),
+        "",
+        "| claim | verdict | numbers | why |",
+        "|---|---|---|---|",
+    ]
     lines += [f"| {c.name} | **{c.verdict}** | {'<br>'.join(_numbers(c))} | {c.why} |" for c in claims]
     lines += ["", "Definitions:", ""]
     for claim in claims:
@@ -121,10 +136,12 @@ def page(found: Analysis, claims: list[Claim], names: list[str], out: Path) -> s
     rows = []
     for claim in claims:
         numbers = "<br>".join(map(e, _numbers(claim)))
-        about = f"The paper: {e(claim.paper)}.<br>Measured: {e(claim.definition)}." if claim.definition else e(claim.paper)
+        about = (
+            f"The paper: {e(claim.paper)}.<br>Measured: {e(claim.definition)}." if claim.definition else e(claim.paper)
+        )
         rows.append(
-            f"<tr class='{claim.verdict.replace(' ', '-')}'><td><b>{e(claim.name)}</b></td><td><b>{e(claim.verdict)}</b></td>"
-            f"<td>{numbers}</td><td>{e(claim.why)}</td><td>{about}</td></tr>"
+            f"<tr class='{claim.verdict.replace(' ', '-')}'><td><b>{e(claim.name)}</b></td>"
+            f"<td><b>{e(claim.verdict)}</b></td><td>{numbers}</td><td>{e(claim.why)}</td><td>{about}</td></tr>"
         )
     figures = [
         f"<figure><a href='{name}.png'><img alt='{e(CAPTIONS[name])}' src='{_inside(out / f'{name}.png')}'></a>"

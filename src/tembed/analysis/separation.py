@@ -5,7 +5,17 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from tembed.analysis.claim import Array, Bootstrap, Claim, Measure, Verdict, decided, jointly, not_measured, weighted_mean
+from tembed.analysis.claim import (
+    Array,
+    Bootstrap,
+    Claim,
+    Measure,
+    Verdict,
+    decided,
+    jointly,
+    not_measured,
+    weighted_mean,
+)
 from tembed.analysis.extra import needs
 from tembed.analysis.features import Features, Floats
 from tembed.analysis.neighbours import neighbourhood, purity, silhouette
@@ -14,7 +24,9 @@ from tembed.data.reporting import Reporter
 
 K = 10
 """Neighbours that purity looks at."""
-PAPER = "before the last stage the baseline's features lie scattered; animals and vehicles part in the block, not before it"
+PAPER = (
+    "before the last stage the baseline's features lie scattered; animals and vehicles part in the block, not before it"
+)
 SPACES = ("baseline", "block input", "block output")
 
 
@@ -28,7 +40,11 @@ def spaces_of(features: Features, baseline: Features | None) -> dict[str, Floats
 
 
 def separation_claims(
-    features: Features, baseline: Features | None, group_of: Int64 | None, seed: int = 0, reporter: Reporter | None = None
+    features: Features,
+    baseline: Features | None,
+    group_of: Int64 | None,
+    seed: int = 0,
+    reporter: Reporter | None = None,
 ) -> list[Claim]:
     """Purity, silhouette and probe, in each of the spaces. ``group_of``: the super-class of each class."""
     reporter, labels, image_of = reporter or Reporter(), features.labels, features.image_of
@@ -73,8 +89,8 @@ def separation_claims(
         (
             "probe",
             "super-class probe",
-            "share of the patches whose super-class a logistic regression finds that was fitted on the other half of the "
-            f"images (both halves in turn); the largest super-class alone gives {share.max():.3f}",
+            "share of the patches whose super-class a logistic regression finds that was fitted on the other half of "
+            f"the images (both halves in turn); the largest super-class alone gives {share.max():.3f}",
         ),
     ):
         if group_of is None:

@@ -36,7 +36,7 @@ def marked(picture: UInt8, frame: Colour, corner: Colour, unsure: float, side: i
 
 
 def cells(places: Floats, side: int) -> tuple[Int64, NDArray[np.float64]]:
-    """The cell ``(row, column)`` of each place on a grid of ``side`` x ``side``, and its distance to the middle of it."""
+    """The cell ``(row, column)`` of each place on a grid of ``side`` x ``side``, and its distance to that's middle."""
     low, high = places.min(0), places.max(0)
     span = max(float((high - low).max()), np.finfo(np.float32).tiny)
     scaled = (places.astype(np.float64) - (low + high) / 2) / span * (side - 1e-6) + side / 2
@@ -61,11 +61,12 @@ def sprite_map(
     title: str,
     side: int = SIDE,
 ) -> Image.Image:
-    """All patches at ``places (P, 2)``, thinned to one a cell. Places behind the patches are the class vectors' and zero's.
+    """All patches at their places, thinned to one a cell.
 
-    ``places`` has ``P`` rows, or ``P + C + 1``: then the class vectors follow as solid tiles, and zero as a black one.
+    ``places``: ``(P, 2)``, or ``(P + C + 1, 2)``; then the class vectors follow as solid tiles, zero as a black one.
     """
-    assert features.softmax is not None and features.entropy is not None
+    assert features.softmax is not None
+    assert features.entropy is not None
     count, grid = len(features.softmax), side // TILE
     unsure = features.entropy / np.log(len(classes))
     cell, off = cells(places, grid)

@@ -39,7 +39,8 @@ TITLES = {
 class Analysis:
     """What was collected, and everything that follows from it, computed when first asked for.
 
-    ``sample``: the images looked at. ``part``: the part of the dataset that they are from. ``cache``: where maps are kept.
+    ``sample``: the images looked at. ``part``: the part of the dataset that they are from. ``cache``: where maps
+    are kept.
     """
 
     trained: Trained
@@ -98,7 +99,7 @@ class Analysis:
 
     @cached_property
     def embedding_map(self) -> Floats | None:
-        """By embedding vectors, with the class vectors and zero behind: ``(P + C + 1, 2)``; None for deep supervision."""
+        """By embedding vectors, class vectors and zero behind: ``(P + C + 1, 2)``; None for deep supervision."""
         embedding, values = self.features.embedding, self.features.values
         if embedding is None or values is None:
             return None
@@ -189,8 +190,8 @@ def analyze(
     trained = load_trained(source)
     if trained.model.block is None:
         raise TembedError(
-            f"{source} is {trained.recipe.model}, which has no block and so no patch scores to look at: give a run of an "
-            "-embed or -aux network, and this one as --baseline"
+            f"{source} is {trained.recipe.model}, which has no block and so no patch scores to look at: give a run of "
+            "an -embed or -aux network, and this one as --baseline"
         )
     recipe = trained.recipe
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
@@ -203,8 +204,8 @@ def analyze(
     if other is not None:
         if other.recipe.data != recipe.data or other.classes != trained.classes:
             raise TembedError(
-                f"the baseline {baseline} was trained on {other.recipe.data}, {source} on {recipe.data}: compare runs on one "
-                "dataset"
+                f"the baseline {baseline} was trained on {other.recipe.data}, {source} on {recipe.data}: compare runs "
+                "on one dataset"
             )
         if (other.recipe.split, other.recipe.split_seed) != (recipe.split, recipe.split_seed):
             raise TembedError(f"the baseline {baseline} was trained on another split than {source}")
@@ -218,7 +219,9 @@ def analyze(
     features = take(trained)
     compared = None if other is None else take(other)
     if compared is not None and compared.map_size != features.map_size:
-        raise TembedError(f"the maps of the baseline {baseline} are {compared.map_size}, those of {source} {features.map_size}")
+        raise TembedError(
+            f"the maps of the baseline {baseline} are {compared.map_size}, those of {source} {features.map_size}"
+        )
     return Analysis(
         trained=trained,
         source=str(source),

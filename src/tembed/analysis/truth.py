@@ -15,13 +15,15 @@ from tembed.data.reading import Int64
 
 VISIBLE = 8
 """Pixels of a part that a patch must cover to show it."""
+RECOVERED = 0.05
+"""Adjusted mutual information above which words are said to tell something of parts."""
 SHARED = "a patch of a part that several classes share matches those classes (0.5 plane + 0.5 bird = wing)"
 ENTITIES = "different mixtures of classes are different semantic entities, such as wing, tire and fur"
 UNKNOWN = "this dataset does not know its parts"
 
 
 def classes_with_part(images: ImageSet) -> NDArray[np.bool_]:
-    """Whether each part, by its number in the part map, is seen in each class: ``(parts + 1, C)``; none for 0, no part."""
+    """Whether each part, by its number in the part map, is seen in each class: ``(parts + 1, C)``; 0 is no part."""
     assert images.part_map is not None
     seen = np.zeros((len(images.parts) + 1, len(images.classes)), bool)
     for label in range(len(images.classes)):
@@ -81,10 +83,10 @@ def truth_claims(
     other[np.arange(len(other)), truth] = False
     claims = []
     definitions = (
-        "mean score mass on the classes S that share the patch's leading part, over patches whose part is shared by two or "
-        "more classes; by chance |S| / C. The image's own class is always in S",
-        "of the mass that these patches do not give to their image's class, the share that goes to the other classes of S; "
-        "by chance (|S| - 1) / (C - 1)",
+        "mean score mass on the classes S that share the patch's leading part, over patches whose part is shared by "
+        "two or more classes; by chance |S| / C. The image's own class is always in S",
+        "of the mass that these patches do not give to their image's class, the share that goes to the other classes "
+        "of S; by chance (|S| - 1) / (C - 1)",
     )
     for name, definition, off in zip(names[:2], definitions, (False, True), strict=True):
         shares = {}
@@ -119,9 +121,7 @@ def _ratio(top: NDArray[np.floating], bottom: NDArray[np.floating], images: int)
     return lambda weights: above(weights) / below(weights)
 
 
-def _recovery(
-    name: str, known: dict[str, tuple[Features, Words]], leading: Int64, truth: Int64, alone: str
-) -> Claim:
+def _recovery(name: str, known: dict[str, tuple[Features, Words]], leading: Int64, truth: Int64, alone: str) -> Claim:
     score = needs("sklearn.metrics").adjusted_mutual_info_score
     shows = leading > 0
     values = {}
@@ -129,12 +129,12 @@ def _recovery(
         values[f"{column}: parts"] = Measure(float(score(leading[shows], words.word_of[shows])))
         values[f"{column}: classes"] = Measure(float(score(truth[shows], words.word_of[shows])))
     found = values["block: parts"].value
-    verdict: Verdict = "holds" if found > 0.05 else "does not hold"
-    why = f"adjusted mutual information {found:.3f} with the parts (0.05 asked for)"
+    verdict: Verdict = "holds" if found > RECOVERED else "does not hold"
+    why = f"adjusted mutual information {found:.3f} with the parts (more than {RECOVERED} asked for)"
     if len(known) == 2:
         why += "; " + difference(Measure(found - values["baseline: parts"].value))
     definition = (
-        "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance), and beside it "
-        "that of the word and the image's class"
+        "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance), and "
+        "beside it that of the word and the image's class"
     )
     return Claim(name, ENTITIES, definition, verdict, why + alone, values)

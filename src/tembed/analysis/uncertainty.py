@@ -17,39 +17,39 @@ PASSAGES: dict[str, tuple[Pair, ...]] = {
 NEAR, FEWEST = 0.01, 10
 """A place's surroundings: this share of all patches, the nearest to it, and not fewer than so many."""
 ZERO = "patches near the zero vector have a larger entropy than those away from it"
-BETWEEN = "entropy is higher in the passages between classes, and lower near the class vectors"
+CLOSE = "for the discriminative patches, those near the class vectors, the entropy is smaller"
+BETWEEN = "entropy is higher in the passages between classes than near the class vectors"
 NO_MATCH = "BN-ReLU, unlike a soft-max, lets a patch match no class"
 NOT_FED_BACK = "the scores are not fed back (deep supervision): there is no f'"
 
 
 def uncertainty_claims(features: Features, data: str, classes: Sequence[str], seed: int = 0) -> list[Claim]:
-    """The length of ``f'`` against entropy, the passages, and patches without a match."""
-    names = ("entropy near zero", "entropy in passages", "no match")
+    """The length of ``f'`` against entropy, the class vectors' surroundings, the passages, and patches without a match."""
+    names = {"entropy near zero": ZERO, "entropy near class vectors": CLOSE, "entropy in passages": BETWEEN}
+    names |= {"no match": NO_MATCH}
     if features.embedding is None or features.values is None or features.mixing is None or features.entropy is None:
-        return [not_measured(n, p, NOT_FED_BACK) for n, p in zip(names, (ZERO, BETWEEN, NO_MATCH), strict=True)]
+        return [not_measured(name, paper, NOT_FED_BACK) for name, paper in names.items()]
     drawn = Bootstrap(features.labels, seed)
     length = np.linalg.norm(features.embedding, axis=1)
     correlation = drawn.measure(rank_correlation(length, features.entropy, len(features.labels)))
     verdict, why = decided(_negative(correlation), "minus the correlation:")
-    claims = [
-        Claim(
-            names[0], ZERO, "Spearman's rank correlation of |f'| and the patch's entropy", verdict, why,
-            {"block": correlation},
-        ),
-        *_passages(features, features.embedding, features.values, features.entropy, data, classes, drawn),
-    ]  # fmt: skip
+    measured = "Spearman's rank correlation of |f'| and the patch's entropy"
     none = drawn.mean((features.mixing <= 0).all(1).astype(float))
-    claims.append(
+    # The same mixture with weights of sum 1; zero stays zero.
+    convex = features.embedding / np.maximum(features.mixing.sum(1, keepdims=True), np.finfo(np.float32).tiny)
+    return [
+        Claim("entropy near zero", ZERO, measured, verdict, why, {"block": correlation}),
+        _close(features.embedding, convex, features.values, features.entropy, drawn),
+        *_passages(convex, features.values, features.entropy, data, classes, drawn),
         Claim(
-            names[2],
+            "no match",
             NO_MATCH,
             "share of the patches whose mixing weights are all 0",
             "no claim",
-            "the paper gives no number; 0 would mean that the case never arises",
+            "the paper gives no number; 0 means that the case does not arise",
             {"block": none},
-        )
-    )
-    return claims
+        ),
+    ]
 
 
 def rank_correlation(a: NDArray[np.floating], b: NDArray[np.floating], images: int) -> Callable[[Array], Array]:
@@ -75,42 +75,56 @@ def surroundings(points: Floats, place: Floats) -> NDArray[np.bool_]:
     return near
 
 
-def _passages(
-    features: Features,
-    embedding: Floats,
-    values: Floats,
-    unsure: Floats,
-    data: str,
-    classes: Sequence[str],
-    drawn: Bootstrap,
-) -> list[Claim]:
-    name, images = "entropy in passages", len(features.labels)
+def _close(embedding: Floats, convex: Floats, values: Floats, unsure: Floats, drawn: Bootstrap) -> Claim:
+    """Entropy near the class vectors against all the rest, as the map has it and with the scale taken out."""
+    images, measures, verdicts = len(drawn.labels), {}, {}
+    for name, points in (("f'", embedding), ("f' / sum of weights", convex)):
+        near = np.logical_or.reduce([surroundings(points, value) for value in values])
+        inside, outside = (weighted_mean(np.where(which, unsure, np.nan), images) for which in (near, ~near))
+        lower = drawn.measure(lambda w, a=inside, b=outside: b(w) - a(w))  # type: ignore[misc]
+        verdicts[name] = decided(lower, f"elsewhere less near, by {name}:")
+        measures[f"near, by {name}"], measures[f"elsewhere, by {name}"] = drawn.measure(inside), drawn.measure(outside)
     definition = (
-        f"mean entropy (nats) of the {NEAR:.0%} of patches nearest in f' to the middle of the two class vectors, against that "
-        "of those nearest to either vector"
+        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to each class vector, against all others; by f' as "
+        "it is, which decides, and by f' with its mixing weights scaled to sum 1"
     )
-    near = {label: surroundings(embedding, value) for label, value in enumerate(values)}
-    anywhere = np.logical_or.reduce(list(near.values()))
-    everywhere = {
-        "near any class vector": drawn.mean(np.where(anywhere, unsure, np.nan)),
-        "all patches": drawn.mean(unsure),
-    }
+    verdict, why = verdicts["f'"]
+    other, why_other = verdicts["f' / sum of weights"]
+    return Claim(
+        "entropy near class vectors",
+        CLOSE,
+        definition,
+        verdict,
+        f"{why}; {why_other}, where it {_short(other)}",
+        measures,
+    )
+
+
+def _short(verdict: str) -> str:
+    return "is unclear" if verdict == "unclear" else verdict
+
+
+def _passages(
+    convex: Floats, values: Floats, unsure: Floats, data: str, classes: Sequence[str], drawn: Bootstrap
+) -> list[Claim]:
+    name, images = "entropy in passages", len(drawn.labels)
     if data not in PASSAGES:
-        why = f"the paper names passages for CIFAR-10 only, not for {data}"
-        return [Claim(name, BETWEEN, definition, "not measured", why, everywhere)]
+        return [not_measured(name, BETWEEN, f"the paper names passages for CIFAR-10 only, not for {data}")]
+    definition = (
+        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of the two class vectors, against that "
+        "of those nearest to either vector; by f' with its mixing weights scaled to sum 1"
+    )
     claims = []
     for one, other in PASSAGES[data]:
-        ends = classes.index(one), classes.index(other)
-        between = surroundings(embedding, (values[ends[0]] + values[ends[1]]) / 2)
-        passage = np.where(between, unsure, np.nan)
-        beside = np.where((near[ends[0]] | near[ends[1]]) & ~between, unsure, np.nan)
-        inside, outside = weighted_mean(passage, images), weighted_mean(beside, images)
+        ends = [values[classes.index(label)] for label in (one, other)]
+        between = surroundings(convex, (ends[0] + ends[1]) / 2)
+        beside = (surroundings(convex, ends[0]) | surroundings(convex, ends[1])) & ~between
+        inside, outside = (weighted_mean(np.where(which, unsure, np.nan), images) for which in (between, beside))
         higher = drawn.measure(lambda w, a=inside, b=outside: a(w) - b(w))  # type: ignore[misc]
         verdict, why = decided(higher, "passage less ends:")
-        values_found = {"passage": drawn.measure(inside), "near the two class vectors": drawn.measure(outside)}
-        claims.append(
-            Claim(f"{name}: {one} to {other}", BETWEEN, definition, verdict, why, values_found | everywhere)
-        )
+        found = {"passage": drawn.measure(inside), "near the two class vectors": drawn.measure(outside)}
+        found["all patches"] = drawn.mean(unsure)
+        claims.append(Claim(f"{name}: {one} to {other}", BETWEEN, definition, verdict, why, found))
     return claims
 
 

@@ -19,8 +19,8 @@ MOST_MIXED = 11
 
 @dataclass(frozen=True)
 class Words:
-    """``centres``: ``(K, C)``. ``points``: ``(K,)``, the patch nearest to each centre. ``word_of``: ``(P,)``, each patch's
-    word. ``sizes``: ``(K,)``, the patches of each word. ``chosen``: the words to show first.
+    """``centres``: ``(K, C)``. ``points``: ``(K,)``, the patch nearest to each centre. ``word_of``: ``(P,)``, each
+    patch's word. ``sizes``: ``(K,)``, the patches of each word. ``chosen``: the words to show first.
     """
 
     centres: Floats

@@ -78,7 +78,7 @@ def gather_evidence(model: Network, batches: Batches) -> Evidence:
 
 
 def patch_kinds(counts: Tensor, own: Tensor) -> Tensor:
-    """The index into `KINDS` of each patch, from the pixels of each part that it covers; ``own``: parts of one class."""
+    """The index into `KINDS` of each patch, from the pixels of each part in it; ``own``: the parts of one class."""
     shows = counts[..., 1:].sum(-1) >= VISIBLE
     shows_own = counts[..., own].sum(-1) >= VISIBLE
     return torch.where(shows_own, 2, torch.where(shows, 1, 0))
