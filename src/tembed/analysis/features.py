@@ -8,7 +8,6 @@ import hashlib
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -125,7 +124,7 @@ def collect(trained: Trained, images: ImageSet, seed: int = 0, reporter: Reporte
             logits.append(trace.logits)
             done += len(labels)
             reporter.progress(f"features of {trained.recipe.model}", done, len(images))
-    arrays: dict[str, Any] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
+    arrays: dict[str, Floats] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
     block = model.block
     if isinstance(block, FeatureEmbedding):
         arrays["values"] = block.values.weight.float().flatten(1).T.contiguous().numpy()
@@ -137,7 +136,12 @@ def collect(trained: Trained, images: ImageSet, seed: int = 0, reporter: Reporte
         window=window_of(block, size),
         labels=images.labels.numpy(),
         logits=torch.cat(logits).float().numpy(),
-        **{name: arrays.get(name) for name in ("stage3", "stage4", "softmax", "mixing", "embedding", "values")},
+        stage3=arrays["stage3"],
+        stage4=arrays["stage4"],
+        softmax=arrays.get("softmax"),
+        mixing=arrays.get("mixing"),
+        embedding=arrays.get("embedding"),
+        values=arrays.get("values"),
     )
 
 

@@ -20,6 +20,8 @@ from tembed.training.sealed import seal, unseal
 COMPONENTS = 50
 """Of the principal-component analysis in front."""
 PERPLEXITY = 30
+MANY = 10_000
+"""Points from which on the forces are interpolated (FFT) and not summed over a tree (Barnes-Hut)."""
 EARLY, LATE = 250, 500
 """Steps with the attraction exaggerated, and without."""
 KIND = "map"
@@ -46,7 +48,7 @@ def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None, what: 
     reduced = principal(points)
     places, distances = nearest(reduced, min(3 * PERPLEXITY, len(points) - 1))
     # Equal points at distance zero would leave the width of their kernel undefined.
-    distances = np.maximum(distances, 1e-6 * max(float(distances.mean()), np.finfo(np.float32).tiny))
+    distances = np.maximum(distances, np.float32(1e-6) * distances.mean() + np.finfo(np.float32).tiny)
     alike = affinity.PerplexityBasedNN(
         knn_index=neighbors.PrecomputedNeighbors(places, distances), perplexity=PERPLEXITY, n_jobs=threads
     )
@@ -63,7 +65,12 @@ def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None, what: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own dependencies
         embedding = openTSNE.TSNEEmbedding(
-            start, alike, negative_gradient_method="fft", n_jobs=threads, random_state=seed, **told
+            start,
+            alike,
+            negative_gradient_method="fft" if len(points) >= MANY else "bh",
+            n_jobs=threads,
+            random_state=seed,
+            **told,
         )
         embedding = embedding.optimize(EARLY, exaggeration=12, momentum=0.5)
         done = EARLY

@@ -73,6 +73,8 @@ def group_labels(groups: Groups, classes: Sequence[str]) -> Int64:
     """The group of each class, by its place in ``groups``: ``(C,)``. Every class must be in exactly one."""
     place: dict[str, int] = {}
     for number, (group, members) in enumerate(groups.items()):
+        if not members:
+            raise TembedError(f"super-class {group!r} has no class")
         for name in members:
             if name not in classes:
                 raise TembedError(f"super-class {group!r} has the unknown class {name!r}; there are {_some(classes)}")

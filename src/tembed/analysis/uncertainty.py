@@ -24,7 +24,7 @@ NOT_FED_BACK = "the scores are not fed back (deep supervision): there is no f'"
 
 
 def uncertainty_claims(features: Features, data: str, classes: Sequence[str], seed: int = 0) -> list[Claim]:
-    """The length of ``f'`` against entropy, the class vectors' surroundings, the passages, and patches without a match."""
+    """Entropy near zero, near the class vectors and in the passages; patches without a match."""
     names = {"entropy near zero": ZERO, "entropy near class vectors": CLOSE, "entropy in passages": BETWEEN}
     names |= {"no match": NO_MATCH}
     if features.embedding is None or features.values is None or features.mixing is None or features.entropy is None:
@@ -85,8 +85,8 @@ def _close(embedding: Floats, convex: Floats, values: Floats, unsure: Floats, dr
         verdicts[name] = decided(lower, f"elsewhere less near, by {name}:")
         measures[f"near, by {name}"], measures[f"elsewhere, by {name}"] = drawn.measure(inside), drawn.measure(outside)
     definition = (
-        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to each class vector, against all others; by f' as "
-        "it is, which decides, and by f' with its mixing weights scaled to sum 1"
+        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to each class vector, against all others; by f' "
+        "as it is, which decides, and by f' with its mixing weights scaled to sum 1"
     )
     verdict, why = verdicts["f'"]
     other, why_other = verdicts["f' / sum of weights"]
@@ -111,8 +111,8 @@ def _passages(
     if data not in PASSAGES:
         return [not_measured(name, BETWEEN, f"the paper names passages for CIFAR-10 only, not for {data}")]
     definition = (
-        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of the two class vectors, against that "
-        "of those nearest to either vector; by f' with its mixing weights scaled to sum 1"
+        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of the two class vectors, against "
+        "that of those nearest to either vector; by f' with its mixing weights scaled to sum 1"
     )
     claims = []
     for one, other in PASSAGES[data]:
