@@ -19,7 +19,7 @@ def test_as_many_of_each_class_and_the_same_for_the_same_seed() -> None:
     assert set(taken.indices.tolist()) <= set(sample(images, 6, seed=1).indices.tolist())
     assert images_per_class(images) == 80
     assert images_per_class(images, 3) == 3
-    with pytest.raises(TembedError, match="has 10 images in this part .* give --images-per-class 10 or less"):
+    with pytest.raises(TembedError, match=r"has 10 images in this part .* give --images-per-class 10 or less"):
         sample(images, 11)
     with pytest.raises(TembedError, match="at least 2"):
         sample(images, 1)
@@ -39,7 +39,10 @@ def test_groupings_are_built_in_or_given() -> None:
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        ({"a": ["plane", "zebra"], "b": ["car"]}, "super-class 'a' has the unknown class 'zebra'; there are plane, car"),
+        (
+            {"a": ["plane", "zebra"], "b": ["car"]},
+            "super-class 'a' has the unknown class 'zebra'; there are plane, car",
+        ),
         ({"a": ["plane"], "b": ["plane"]}, "class 'plane' is in two super-classes"),
         ({"a": ["plane"], "b": ["car"]}, "no super-class has truck, ship"),
         ({"a": CLASSES}, "at least two"),

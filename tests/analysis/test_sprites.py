@@ -6,7 +6,7 @@ import numpy as np
 from analysis.worlds import made_features
 
 from tembed.analysis.examples import legend_points
-from tembed.analysis.sprites import FRAME, TILE, cells, marked, sprite_map, thinned
+from tembed.analysis.sprites import FRAME, TILE, cells, free_cell, marked, sprite_map, thinned
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 200, 0), (0, 0, 255), (255, 255, 255)
 
@@ -59,7 +59,13 @@ def test_patches_values_and_zero_are_where_the_map_says() -> None:
     cell, _ = cells(np.concatenate([corners, inner]), 10)
     for number, (row, column) in enumerate(cell[4:]):
         solid = (0, 0, 0) if number == 4 else colours[number]
-        assert (pixels[row * TILE - TILE // 2 + 8, column * TILE - TILE // 2 + 8] == solid).all()
+        assert (pixels[row * TILE + 5, column * TILE + 5] == solid).all()
+
+
+def test_class_vectors_of_one_cell_lie_side_by_side() -> None:
+    assert free_cell((3, 3), set(), 9) == (3, 3)
+    assert free_cell((3, 3), {(3, 3)}, 9) == (2, 3)
+    assert free_cell((0, 0), {(0, 0), (0, 1), (1, 0)}, 9) == (1, 1)
 
 
 def test_the_legend_shows_a_sure_right_patch_and_an_unsure_one_of_a_wrong_image() -> None:

@@ -40,7 +40,7 @@ def test_a_patch_counts_the_pixels_of_its_region() -> None:
 
 
 def world(classes: int = 4) -> tuple[ImageSet, np.ndarray]:
-    """One-pixel maps: image ``i`` shows one part. Part 1 is shared by classes 0 and 1, part 2 by 2 and 3, part 3 by all."""
+    """One-pixel maps, one part an image: 1 is shared by classes 0 and 1, 2 by classes 2 and 3, 3 by all."""
     labels = np.repeat(np.arange(classes), 30)
     part = np.where(np.arange(len(labels)) % 3 == 2, 3, 1 + (labels >= 2))
     part_map = torch.from_numpy(part.astype(np.uint8))[:, None, None].repeat(1, 8, 8)

@@ -83,21 +83,29 @@ def sprite_map(
         row, column = cell[point]
         sheet.paste(tile, (int(column) * TILE, int(row) * TILE))
     draw = ImageDraw.Draw(sheet)
-    for number, (row, column) in enumerate(cell[count:]):
+    taken: set[tuple[int, int]] = set()
+    for number, at in reversed(list(enumerate(cell[count:].tolist()))):  # zero, the last, keeps its cell
         solid, name = ((0, 0, 0), "0") if number == len(classes) else (colours[number], classes[number])
-        _solid_tile(draw, int(column) * TILE, int(row) * TILE, solid, name, side)
+        row, column = free_cell((at[0], at[1]), taken, grid)
+        taken.add((row, column))
+        _solid_tile(draw, column * TILE, row * TILE, solid, name)
     note = f"{title}: {len(shown):,} of {count:,} patches, the one nearest to each cell's middle"
     return _with_legend(sheet, classes, colours, note)
 
 
-def _solid_tile(draw: ImageDraw.ImageDraw, x: int, y: int, colour: Colour, name: str, side: int) -> None:
-    """Twice as large as a patch, so that it is found."""
-    x, y = (min(max(0, at - TILE // 2), side - 2 * TILE) for at in (x, y))
-    draw.rectangle((x, y, x + 2 * TILE - 1, y + 2 * TILE - 1), colour, PAPER, 4)
-    font = ImageFont.load_default(20)
-    while len(name) > 1 and draw.textlength(name, font) > 2 * TILE - 12:
+def free_cell(at: tuple[int, int], taken: set[tuple[int, int]], grid: int) -> tuple[int, int]:
+    """The cell itself, or the nearest one that is not taken: class vectors that share a cell lie side by side."""
+    free = ((row, column) for row in range(grid) for column in range(grid) if (row, column) not in taken)
+    return min(free, key=lambda cell: ((cell[0] - at[0]) ** 2 + (cell[1] - at[1]) ** 2, cell))
+
+
+def _solid_tile(draw: ImageDraw.ImageDraw, x: int, y: int, colour: Colour, name: str) -> None:
+    """A class vector, or zero."""
+    draw.rectangle((x, y, x + TILE - 1, y + TILE - 1), colour, INK, 2)
+    font = ImageFont.load_default(12)
+    while len(name) > 1 and draw.textlength(name, font) > TILE - 6:
         name = name[:-1]
-    draw.text((x + TILE, y + TILE), name, PAPER if sum(colour) < 330 else INK, font, anchor="mm")
+    draw.text((x + TILE // 2, y + TILE // 2), name, PAPER if sum(colour) < 330 else INK, font, anchor="mm")
 
 
 def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[Colour], note: str) -> Image.Image:
