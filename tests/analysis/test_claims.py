@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from analysis.worlds import made_features
+from analysis_worlds import made_features
 from scipy.optimize import linprog
 from scipy.stats import spearmanr
 

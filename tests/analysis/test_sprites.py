@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from analysis.worlds import made_features
+from analysis_worlds import made_features
 
 from tembed.analysis.examples import legend_points
 from tembed.analysis.sprites import FRAME, TILE, cells, free_cell, marked, sprite_map, thinned

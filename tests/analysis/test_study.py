@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from analysis.worlds import save_untrained
+from analysis_worlds import save_untrained
 from PIL import Image
 from training.worlds import store_world
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from analysis.worlds import made_features
+from analysis_worlds import made_features
 from training.worlds import store_world
 
 from tembed.analysis.patches import patch_span
