@@ -2,8 +2,8 @@
 
     python benchmarks/analysis.py [--images-per-class 80] [--out DIR]
 
-Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. Everything is computed: the folder must be new. Give the
-threads with OMP_NUM_THREADS. To reach: under 12 minutes on 2 cores and under 3 GB; to aim for: 6 minutes.
+Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. Everything is computed: the folder must be new. Give
+the threads with OMP_NUM_THREADS. To reach: under 12 minutes on 2 cores and under 3 GB; to aim for: 6 minutes.
 """
 
 import argparse

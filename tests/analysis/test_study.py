@@ -57,8 +57,7 @@ def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(root))
     monkeypatch.setattr(maps, "EARLY", 20)
     monkeypatch.setattr(maps, "LATE", 20)
-    monkeypatch.setattr("tembed.analysis.sprites.SIDE", 800)
-    monkeypatch.setattr("tembed.analysis.study.SIDE", 800)
+    monkeypatch.setattr("tembed.analysis.study.WORDS", 20)
 
 
 def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: 
             cache=tmp_path / f"cache{number}",
             reporter=heard,
         )
-        report = write_analysis(found, tmp_path / f"out{number}")
+        report = write_analysis(found, tmp_path / f"out{number}", side=800)
         texts.append(report.read_text())
     assert texts[0] == texts[1]
     for path in (tmp_path / "out1").iterdir():
@@ -163,7 +162,9 @@ def test_a_hundred_classes_and_an_odd_window_work(tmp_path: Path) -> None:
     assert (tmp_path / "w.safetensors").exists()
 
 
-def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("many", [100, 1000])  # with fewer points than that the other method is used
+def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MANY", many)
     monkeypatch.setattr(maps, "EARLY", 100)
     monkeypatch.setattr(maps, "LATE", 100)
     dice = np.random.default_rng(0)

@@ -93,7 +93,7 @@ def test_a_terminal_gets_bars_with_throughput_and_time_left(monkeypatch: pytest.
     assert "20%" in said
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "runs", "demo"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "runs", "analyze", "explain", "demo"])
 def test_help_does_not_wait_for_torch(command: str) -> None:
     code = (
         "import sys\nfrom tembed.cli.main import main\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 from tembed.errors import TembedError
 
-PACKAGES = ("matplotlib", "openTSNE", "sklearn", "scipy")
+PACKAGES = ("matplotlib", "openTSNE", "sklearn", "scipy", "threadpoolctl")
 
 
 def needs(module: str) -> Any:

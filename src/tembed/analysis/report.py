@@ -9,6 +9,7 @@ from PIL import Image
 
 from tembed.analysis.claim import Claim
 from tembed.analysis.figures import save_figure, save_image
+from tembed.analysis.sprites import SIDE
 from tembed.analysis.study import Analysis
 from tembed.training.files import explained, write_file, write_json
 
@@ -41,8 +42,9 @@ def default_out(source: str) -> Path:
     return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
 
 
-def write_analysis(found: Analysis, out: Path) -> Path:
-    """Write all files into ``out`` and return the report's path. What is kept in the cache is not computed again."""
+def write_analysis(found: Analysis, out: str | Path, side: int = SIDE) -> Path:
+    """Write all files into ``out`` and return the report's path; sprite maps are ``side`` pixels wide."""
+    out = Path(out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     words = found.words  # the first thing that too few images cannot give
@@ -54,8 +56,8 @@ def write_analysis(found: Analysis, out: Path) -> Path:
     claims = found.claims
     write_json(out / "claims.json", claims_record(found, claims))
     save_figure(found.geometry(), out / "geometry.png")
-    save_image(found.prediction_sprites(), out / "sprites-predictions.png")
-    sprites = found.embedding_sprites()
+    save_image(found.prediction_sprites(side), out / "sprites-predictions.png")
+    sprites = found.embedding_sprites(side)
     if sprites is not None:
         save_image(sprites, out / "sprites-embedding.png")
     names = [name for name in CAPTIONS if name != "sprites-embedding" or sprites is not None]

@@ -44,7 +44,8 @@ def find_words(features: Features, count: int = WORDS, seed: int = 0) -> Words:
         raise TembedError(
             f"{distinct} different patch predictions are too few for {count} visual words: give more --images-per-class"
         )
-    fitted = cluster.KMeans(count, n_init=1, random_state=seed).fit(p)
+    with needs("threadpoolctl").threadpool_limits(1):  # threads would add in no fixed order
+        fitted = cluster.KMeans(count, n_init=1, random_state=seed).fit(p)
     sizes = np.bincount(fitted.labels_, minlength=count)
     order = np.argsort(-sizes, kind="stable")
     rank = np.empty(count, np.int64)
