@@ -119,11 +119,10 @@ def draw(found: Explanation) -> Any:
     )
     made.suptitle(f"{found.name} ({found.note}): {found.prediction} {found.probabilities.max():.2f}", fontsize=16)
     _picture(made.add_subplot(grid[0, 0]), found, "the image, and one patch's extent")
-    _head(made.add_subplot(grid[0, 1:3]), found, colours)
-    heat = _map(
-        made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes)), "entropy of the patches", "gray"
-    )
-    made.colorbar(heat, ax=heat.axes, fraction=0.046, label="share of the largest")
+    # Room on the left for the names of the classes.
+    _head(made.add_subplot(grid[0, 1:3].subgridspec(1, 2, width_ratios=[0.22, 1])[1]), found, colours)
+    axis, unsure = made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes))
+    made.colorbar(_map(axis, unsure, "patches: entropy (1 is the largest)", "gray"), ax=axis, fraction=0.046)
     for column, label in enumerate(found.leading):
         axis = made.add_subplot(grid[1, column])
         heat = _map(axis, found.scores[:, :, label], f"patches: {found.classes[label]}", "magma")
