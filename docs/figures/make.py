@@ -20,7 +20,8 @@ def shrink(source: Path, name: str, width: int) -> None:
     with Image.open(source) as picture:
         small = picture.convert("RGB").resize((width, round(width * picture.height / picture.width)))
     for colours in (256, 128, 64, 32):
-        small.quantize(colours, dither=Image.Dither.NONE).save(HERE / name, optimize=True)
+        few = small.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # keeps rare colours
+        few.save(HERE / name, optimize=True)
         if (HERE / name).stat().st_size < LARGEST:
             return
     raise SystemExit(f"{name} stays larger than {LARGEST:,} bytes: choose a smaller width")
