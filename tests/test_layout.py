@@ -18,9 +18,10 @@ MAY_KNOW = {
     "models": {"kernels", "maximizers", "embedding"},
     "data": set(),
     "training": {"kernels", "models", "data", "losses", "maximizers"},
-    "demo": {"models", "data", "embedding", "training"},
     "experiments": {"models", "data", "losses", "training"},
-    "cli": {"models", "data", "training", "experiments", "demo"},
+    "analysis": {"models", "data", "embedding", "training"},
+    "demo": {"models", "data", "analysis", "training"},
+    "cli": {"models", "data", "training", "experiments", "analysis", "demo"},
 }
 
 

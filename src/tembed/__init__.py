@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tembed import analysis as analysis
     from tembed import data as data
     from tembed import maximizers as maximizers
     from tembed import training as training
@@ -39,7 +40,7 @@ _HOME = {
     "load": "tembed.training",
     "train": "tembed.training",
 }
-_SUBPACKAGES = ("data", "maximizers", "models", "training")
+_SUBPACKAGES = ("analysis", "data", "maximizers", "models", "training")
 
 __all__ = [*_HOME, *_SUBPACKAGES, "__version__"]
 

@@ -93,7 +93,10 @@ def test_a_terminal_gets_bars_with_throughput_and_time_left(monkeypatch: pytest.
     assert "20%" in said
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "runs", "grid", "report", "demo"])
+COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain", "demo"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_does_not_wait_for_torch(command: str) -> None:
     code = (
         "import sys\nfrom tembed.cli.main import main\n"

@@ -7,10 +7,9 @@ import torch
 from PIL import Image
 from training.worlds import store_world
 
-from tembed.data import load as load_data
-from tembed.data.parts import PARTS_OF
+from tembed.analysis.truth import part_pixels
 from tembed.demo.demo import Demo, run_demo
-from tembed.demo.evidence import parts_of_one_class, patch_kinds
+from tembed.demo.evidence import patch_kinds
 from tembed.training import Run
 
 
@@ -29,23 +28,15 @@ def test_the_report_has_the_numbers_of_both_runs(tmp_path: Path) -> None:
     assert run_demo(demo, tmp_path / "out", root=tmp_path / "datasets") == text
 
 
-def test_parts_of_one_class_are_those_of_the_design(tmp_path: Path) -> None:
-    store_world(tmp_path, "world", 400, 32)
-    images = load_data("world", root=tmp_path).train
-    own = parts_of_one_class(images)
-    for number, part in enumerate(images.parts, 1):
-        assert bool(own[number]) == (sum(part in parts for parts in PARTS_OF.values()) == 1), part
-
-
 @pytest.mark.parametrize(("pixels", "kind"), [(0, 0), (7, 0), (8, 1)])
 def test_a_patch_shows_a_part_if_its_region_covers_enough_of_it(pixels: int, kind: int) -> None:
     """Patch (2, 3) of an 8x8 map covers rows 4 to 19 and columns 8 to 23 of 32x32 pixels."""
     part_map = torch.zeros(1, 32, 32, dtype=torch.uint8)
     part_map[0, 19, 8 : 8 + pixels] = 1
     own = torch.tensor([False, False, True])
-    kinds = patch_kinds(part_map, own, torch.Size((8, 8)))
+    kinds = patch_kinds(part_pixels(part_map, 2, (8, 8), (4, 4)), own)
     assert kinds[0, 2, 3] == kind
     assert kinds[0, 1, 3] == 0  # ends one row above
     assert kinds[0, 2, 0] == 0
     part_map[0, 4, 8:16] = 2
-    assert patch_kinds(part_map, own, torch.Size((8, 8)))[0, 2, 3] == 2
+    assert patch_kinds(part_pixels(part_map, 2, (8, 8), (4, 4)), own)[0, 2, 3] == 2

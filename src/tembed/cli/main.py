@@ -20,6 +20,8 @@ GROUPS = {
     "runs": "a table of runs",
     "grid": "run the paper's experiments, or your own, on one machine or a cluster",
     "report": "the paper's numbers and your own side by side",
+    "analyze": "draw the paper's figures for a trained run, and measure its claims",
+    "explain": "draw what a trained run sees in an image",
     "demo": "train two networks on generated pictures and report, in minutes",
 }
 

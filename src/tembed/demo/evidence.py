@@ -5,16 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tembed.analysis.features import window_of
+from tembed.analysis.truth import VISIBLE, classes_with_part, part_pixels
 from tembed.data.batches import Batches
 from tembed.data.images import ImageSet
-from tembed.embedding import half_window
 from tembed.errors import TembedError
 from tembed.models import Network
 
 SHOWN = 6
 """Images in the report."""
-VISIBLE = 8
-"""Pixels of a part that a patch must cover to show it."""
 KINDS = ("nothing", "shared parts only", "a part of this class alone")
 
 
@@ -55,7 +54,7 @@ def gather_evidence(model: Network, batches: Batches) -> Evidence:
     images = batches.images
     if images.part_map is None:
         raise TembedError("this dataset does not know its parts")
-    own = parts_of_one_class(images)
+    own = torch.from_numpy(classes_with_part(images).sum(1) == 1)
     beliefs, rights, kinds, said = [], [], [], []
     for step, (pixels, labels) in enumerate(batches.epoch(0)):
         output = model(pixels)
@@ -65,7 +64,9 @@ def gather_evidence(model: Network, batches: Batches) -> Evidence:
         beliefs.append(belief[torch.arange(len(labels)), labels])
         rights.append(belief.argmax(1) == labels[:, None, None])
         said.append(output.logits.argmax(1))
-        kinds.append(patch_kinds(images.part_map[which], own, belief.shape[2:]))
+        size = (belief.shape[2], belief.shape[3])
+        counts = part_pixels(images.part_map[which], len(images.parts), size, window_of(model.block, size))
+        kinds.append(patch_kinds(counts, own))
     belief, right, kind, head = (torch.cat(values) for values in (beliefs, rights, kinds, said))
     table = []
     for number, name in enumerate(KINDS):
@@ -76,35 +77,11 @@ def gather_evidence(model: Network, batches: Batches) -> Evidence:
     return Evidence(len(images), table, _examples(images, belief, head), images.parts)
 
 
-def parts_of_one_class(images: ImageSet) -> Tensor:
-    """Whether each part, by its number in the part map, is seen in one class only: ``(parts + 1,)``."""
-    assert images.part_map is not None
-    seen = torch.zeros(len(images.parts) + 1, len(images.classes), dtype=torch.bool)
-    for label in range(len(images.classes)):
-        seen[images.part_map[images.labels == label].unique().long(), label] = True
-    own = seen.sum(1) == 1
-    own[0] = False  # no part at all
-    return own
-
-
-def patch_kinds(part_map: Tensor, own: Tensor, size: torch.Size) -> Tensor:
-    """The index into `KINDS` of each patch: ``(N, H, W)`` part numbers to ``(N, *size)``.
-
-    A patch is the image region that its window covers: rows ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``.
-    """
-    kinds = torch.zeros(len(part_map), *size, dtype=torch.int64)
-    window, stride = half_window(*size), part_map.shape[1] / size[0]
-    some, alone = part_map > 0, own[part_map.long()]
-    for row in range(size[0]):
-        for column in range(size[1]):
-            rows, columns = (
-                slice(max(0, round(stride * (at - (k - 1) // 2))), round(stride * (at + k // 2 + 1)))
-                for at, k in ((row, window[0]), (column, window[1]))
-            )
-            shows = some[:, rows, columns].sum((1, 2)) >= VISIBLE
-            shows_own = alone[:, rows, columns].sum((1, 2)) >= VISIBLE
-            kinds[:, row, column] = torch.where(shows_own, 2, torch.where(shows, 1, 0))
-    return kinds
+def patch_kinds(counts: Tensor, own: Tensor) -> Tensor:
+    """The index into `KINDS` of each patch, from the pixels of each part in it; ``own``: the parts of one class."""
+    shows = counts[..., 1:].sum(-1) >= VISIBLE
+    shows_own = counts[..., own].sum(-1) >= VISIBLE
+    return torch.where(shows_own, 2, torch.where(shows, 1, 0))
 
 
 def _examples(images: ImageSet, belief: Tensor, said: Tensor) -> list[Example]:

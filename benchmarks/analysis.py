@@ -1,0 +1,64 @@
+"""Time and memory of the whole analysis of CIFAR-10 at the paper's size: 51,200 points, five maps, all figures.
+
+    python benchmarks/analysis.py [--images-per-class 80] [--out DIR]
+
+Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. Everything is computed: the folder must be new. Give
+the threads with OMP_NUM_THREADS. To reach: under 12 minutes on 2 cores and under 3 GB; to aim for: 6 minutes.
+"""
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from tembed.analysis import analyze, write_analysis
+from tembed.data.reporting import Reporter
+
+
+class Stages(Reporter):
+    """Notes when each stage was first and last heard of."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.spans: dict[str, tuple[float, float]] = {}
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        now = time.perf_counter() - self.start
+        self.spans[what] = (self.spans.get(what, (now, now))[0], now)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--images-per-class", type=int, default=80)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        out = given.out or Path(folder)
+        if any(out.glob("cache/*")):
+            raise SystemExit(f"{out} holds an analysis already: give a new folder")
+        stages = Stages()
+        found = analyze(
+            "rn26-embed/cifar10",
+            baseline="rn26/cifar10",
+            images_per_class=given.images_per_class,
+            cache=out / "cache",
+            reporter=stages,
+        )
+        write_analysis(found, out)
+        wall = time.perf_counter() - stages.start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    processor = time.process_time()
+    print(f"{len(found.features.image_of):,} points, {torch.get_num_threads()} threads, n = 1\n")
+    for what, (first, last) in stages.spans.items():
+        print(f"{what:32}{first:8.1f} s to {last:8.1f} s")
+    print(
+        f"\nwhole analysis: {wall / 60:.1f} minutes (to reach: 12; to aim for: 6), {processor / 60:.1f} of a processor"
+    )
+    print(f"peak memory: {peak:.2f} GB (to reach: 3)")
+
+
+if __name__ == "__main__":
+    main()

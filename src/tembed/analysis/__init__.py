@@ -1,0 +1,46 @@
+"""Seeing what the block sees (§4.3, appendix B): features, maps, sprites, words, and the paper's claims as numbers.
+
+Names are imported when first used; t-SNE, words, probes and figures need ``pip install 'tembed[analysis]'``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tembed.analysis.claim import Claim as Claim
+    from tembed.analysis.explanation import Explanation as Explanation
+    from tembed.analysis.explanation import explain as explain
+    from tembed.analysis.features import Features as Features
+    from tembed.analysis.features import collect as collect
+    from tembed.analysis.maps import tsne as tsne
+    from tembed.analysis.report import write_analysis as write_analysis
+    from tembed.analysis.study import Analysis as Analysis
+    from tembed.analysis.study import analyze as analyze
+    from tembed.analysis.words import Words as Words
+    from tembed.analysis.words import find_words as find_words
+
+_HOME = {
+    "Analysis": "study",
+    "Claim": "claim",
+    "Explanation": "explanation",
+    "Features": "features",
+    "Words": "words",
+    "analyze": "study",
+    "collect": "features",
+    "explain": "explanation",
+    "find_words": "words",
+    "tsne": "maps",
+    "write_analysis": "report",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"tembed.analysis.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'tembed.analysis' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

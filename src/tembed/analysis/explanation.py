@@ -1,0 +1,198 @@
+"""One image through the block, as a picture a person can read: scores, mixtures, entropy, prediction."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tembed.analysis.colours import class_colours
+from tembed.analysis.extra import needs
+from tembed.analysis.features import Features, Floats, collect
+from tembed.analysis.figures import BARS, figure, mixture, save_figure, unit
+from tembed.analysis.patches import patch_span
+from tembed.data.decoding import decode_batch
+from tembed.data.images import ImageSet
+from tembed.data.reading import UInt8
+from tembed.errors import TembedError
+from tembed.training import Trained, load_trained
+from tembed.training.files import explained
+
+LEADING = 4
+"""Classes with a heat map of their own."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An image ``(H, W, 3)`` as the network saw it, and what it said. ``note`` tells how the file became that image.
+
+    ``scores``: ``(h, w, C)``, the patches' class predictions. ``entropy``: ``(h, w)``, in nats. ``probabilities``:
+    ``(C,)``, the head's.
+    """
+
+    name: str
+    note: str
+    classes: tuple[str, ...]
+    image: UInt8
+    scores: Floats
+    entropy: Floats
+    probabilities: Floats
+    window: tuple[int, int]
+
+    @property
+    def prediction(self) -> str:
+        return self.classes[int(self.probabilities.argmax())]
+
+    @property
+    def leading(self) -> list[int]:
+        """The classes with the most mass over all patches."""
+        return np.argsort(-self.scores.mean((0, 1)), kind="stable")[:LEADING].tolist()
+
+    def mixture(self, row: int, column: int) -> str:
+        """What a patch matches: ``0.5 plane + 0.4 bird``."""
+        return mixture(self.scores[row, column], self.classes)
+
+    def figure(self) -> Any:
+        """All of it as one matplotlib figure."""
+        return draw(self)
+
+
+def explain(source: str | Path, paths: Sequence[str | Path]) -> Iterator[Explanation]:
+    """What a run, a weights file or shipped weights say about image files of any size.
+
+    An image is resized so that its shorter side fits the network, and the middle is kept.
+    """
+    trained = load_trained(source)
+    if trained.model.block is None:
+        raise TembedError(
+            f"{source} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of an "
+            "-embed or -aux network"
+        )
+    pictures = [read_picture(path, trained.input_size) for path in paths]  # a broken one is told before any work
+    for path, (pixels, note) in zip(paths, pictures, strict=True):
+        yield explain_pixels(trained, pixels, Path(path).name, note)
+
+
+def read_picture(path: str | Path, size: int) -> tuple[UInt8, str]:
+    """The pixels of an image file at a network's size, and what was done to it."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise TembedError(f"{path} cannot be read ({error.strerror}): check its name") from None
+    whole, pixels = decode_batch([content], None)[0], decode_batch([content], size)[0]
+    if isinstance(whole, str) or isinstance(pixels, str):
+        raise TembedError(f"{path}: {whole if isinstance(whole, str) else pixels}")
+    height, width = whole.shape[:2]
+    if (height, width) == (size, size):
+        return pixels, f"{width}x{height} pixels"
+    what = "resized" if height == width else "resized and cropped to its middle"
+    return pixels, f"{width}x{height} pixels, {what}: {size}x{size}"
+
+
+def explain_pixels(trained: Trained, pixels: UInt8, name: str = "image", note: str = "") -> Explanation:
+    """What a network says about one image ``(H, W, 3)`` of its size."""
+    shown = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
+    images = ImageSet(shown, torch.zeros(1, dtype=torch.int64), trained.classes, torch.zeros(1, dtype=torch.int64))
+    found: Features = collect(trained, images)
+    assert found.softmax is not None
+    assert found.entropy is not None
+    return Explanation(
+        name=name,
+        note=note,
+        classes=trained.classes,
+        image=np.array(pixels),
+        scores=found.softmax.reshape(*found.map_size, -1),
+        entropy=found.entropy.reshape(found.map_size),
+        probabilities=torch.from_numpy(found.logits[0]).softmax(0).numpy(),
+        window=found.window,
+    )
+
+
+def draw(found: Explanation) -> Any:
+    """Image, prediction, heat maps, entropy; below them the mixture at each patch."""
+    colours = class_colours(len(found.classes))
+    made = figure(15, 17.2)
+    grid = made.add_gridspec(
+        3, 4, height_ratios=[1, 1, 3.1], left=0.03, right=0.97, top=0.945, bottom=0.015, wspace=0.12, hspace=0.16
+    )
+    made.suptitle(f"{found.name} ({found.note}): {found.prediction} {found.probabilities.max():.2f}", fontsize=16)
+    _picture(made.add_subplot(grid[0, 0]), found, "the image, and one patch's extent")
+    # Room on the left for the names of the classes.
+    _head(made.add_subplot(grid[0, 1:3].subgridspec(1, 2, width_ratios=[0.22, 1])[1]), found, colours)
+    axis, unsure = made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes))
+    made.colorbar(_map(axis, unsure, "patches: entropy (1 is the largest)", "gray"), ax=axis, fraction=0.046)
+    for column, label in enumerate(found.leading):
+        axis = made.add_subplot(grid[1, column])
+        heat = _map(axis, found.scores[:, :, label], f"patches: {found.classes[label]}", "magma")
+        made.colorbar(heat, ax=axis, fraction=0.046)
+    _mixtures(made.add_subplot(grid[2, :]), found, colours)
+    return made
+
+
+def _picture(axis: Any, found: Explanation, title: str) -> None:
+    axis.imshow(found.image, interpolation="nearest")
+    height, width = found.scores.shape[:2]
+    rows = patch_span(height // 2, found.window[0], found.image.shape[0] / height)
+    columns = patch_span(width // 2, found.window[1], found.image.shape[1] / width)
+    x, y = [columns[0], columns[1], columns[1], columns[0], columns[0]], [rows[0], rows[0], rows[1], rows[1], rows[0]]
+    axis.plot(np.array(x) - 0.5, np.array(y) - 0.5, color="white", linewidth=2.5)
+    axis.plot(np.array(x) - 0.5, np.array(y) - 0.5, color="black", linewidth=1, linestyle="--")
+    axis.set_title(title, fontsize=11)
+    axis.axis("off")
+
+
+def _head(axis: Any, found: Explanation, colours: Sequence[tuple[int, int, int]]) -> None:
+    p = found.probabilities
+    shown = np.arange(len(p)) if len(p) <= BARS else np.argsort(-p, kind="stable")[:BARS]
+    axis.barh(np.arange(len(shown)), p[shown], color=unit(colours)[shown])
+    axis.set_yticks(np.arange(len(shown)), [found.classes[k] for k in shown], fontsize=10)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1)
+    axis.set_title(f"the head's prediction for the whole image: {found.prediction}", fontsize=11)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def _map(axis: Any, values: Floats, title: str, colours: str) -> Any:
+    shown = axis.imshow(values, vmin=0, vmax=1, cmap=colours, interpolation="nearest")
+    axis.set_title(title, fontsize=11)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    return shown
+
+
+def _mixtures(axis: Any, found: Explanation, colours: Sequence[tuple[int, int, int]]) -> None:
+    """Each patch's mixture in words at its place over the image; the cell's edge has the leading class's colour."""
+    rectangle = needs("matplotlib.patches").Rectangle
+    height, width = found.scores.shape[:2]
+    axis.imshow(found.image, extent=(0, width, height, 0), interpolation="bicubic", alpha=0.45)
+    size = min(9.0, 72 / max(height, width))
+    for row in range(height):
+        for column in range(width):
+            best = int(found.scores[row, column].argmax())
+            edge = unit(colours)[best]
+            axis.add_patch(
+                rectangle((column + 0.03, row + 0.03), 0.94, 0.94, fill=False, edgecolor=edge, linewidth=2.5)
+            )
+            text = found.mixture(row, column).replace(" + ", "\n")
+            axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, linespacing=1.1)
+    axis.set_title("the mixture that each patch matches, at its middle", fontsize=12)
+    axis.set_xlim(0, width)
+    axis.set_ylim(height, 0)
+    axis.set_aspect("equal")
+    axis.axis("off")
+
+
+def write_explanations(found: Iterable[Explanation], out: Path) -> Iterator[tuple[Explanation, Path]]:
+    """Draw each into ``out`` as ``NAME.png``, names that come again numbered, and yield it with its file."""
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    taken: dict[str, int] = {}
+    for one in found:
+        stem = Path(one.name).stem
+        taken[stem] = taken.get(stem, 0) + 1
+        path = out / (f"{stem}.png" if taken[stem] == 1 else f"{stem}-{taken[stem]}.png")
+        save_figure(one.figure(), path)
+        yield one, path

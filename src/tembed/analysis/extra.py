@@ -1,0 +1,18 @@
+"""The packages that only the analysis needs, imported when they are used."""
+
+from importlib import import_module
+from typing import Any
+
+from tembed.errors import TembedError
+
+PACKAGES = ("matplotlib", "openTSNE", "sklearn", "scipy", "threadpoolctl")
+
+
+def needs(module: str) -> Any:
+    """The module, or one line that says how to install it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in PACKAGES:
+            raise
+        raise TembedError(f"the analysis needs {error.name}: pip install 'tembed[analysis]'") from None

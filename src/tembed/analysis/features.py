@@ -1,0 +1,186 @@
+"""Every pixel's features of a trained network, collected once and kept (§4.3).
+
+A *point* is a pixel of the map in front of stage 4, that is, a patch of an image. Points are ordered by image, row and
+column.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tembed.analysis.patches import patch_picture
+from tembed.data.batches import Batches
+from tembed.data.images import ImageSet
+from tembed.data.reading import Int64, UInt8
+from tembed.data.reporting import Reporter
+from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
+from tembed.errors import TembedError
+from tembed.training.determinism import reproducible
+from tembed.training.files import explained, write_file
+from tembed.training.sealed import checksum, seal, unseal
+from tembed.training.weights import Trained
+
+Floats = NDArray[np.float32]
+BATCH = 100
+KIND = "features"
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a network computes on some images; ``P`` points, ``C`` classes. None where it has no such thing.
+
+    ``stage3``: ``(P, d)``, the output of stage 3. ``stage4``: ``(P, d')``, the input of stage 4. ``softmax``:
+    ``(P, C)``, the patches' class predictions. ``mixing``: ``(P, C)``, the weights of the class vectors.
+    ``embedding``: ``(P, v)``, ``f'`` without the bias of DenseNet's value convolution. ``values``: ``(C, v)``.
+    ``logits``: ``(N, C)``, the head's. ``labels``: ``(N,)``.
+    """
+
+    key: str
+    map_size: tuple[int, int]
+    window: tuple[int, int]
+    labels: Int64
+    logits: Floats
+    stage3: Floats
+    stage4: Floats
+    softmax: Floats | None
+    mixing: Floats | None
+    embedding: Floats | None
+    values: Floats | None
+
+    @property
+    def per_image(self) -> int:
+        """Points of an image."""
+        return self.map_size[0] * self.map_size[1]
+
+    @property
+    def head(self) -> Int64:
+        """The class that the head gives each image: ``(N,)``."""
+        return self.logits.argmax(1)
+
+    @property
+    def image_of(self) -> Int64:
+        """The image of each point: ``(P,)``."""
+        return np.repeat(np.arange(len(self.labels)), self.per_image)
+
+    @property
+    def entropy(self) -> Floats | None:
+        """The entropy of each patch's prediction, in nats: ``(P,)``."""
+        return None if self.softmax is None else entropy(self.softmax)
+
+    def place(self, point: int) -> tuple[int, int, int]:
+        """Image, map row and map column of a point."""
+        image, pixel = divmod(int(point), self.per_image)
+        return image, *divmod(pixel, self.map_size[1])
+
+    def picture(self, images: UInt8, point: int) -> UInt8:
+        """The patch of a point, out of all images ``(N, H, W, 3)``."""
+        image, row, column = self.place(point)
+        return patch_picture(images[image], (row, column), self.map_size, self.window)
+
+
+def entropy(p: Floats) -> Floats:
+    """``-sum p log p`` over the last axis, in nats."""
+    return -(p * np.log(np.maximum(p, np.finfo(np.float32).tiny))).sum(-1)
+
+
+def pixels_of(images: ImageSet) -> UInt8:
+    """The images as bytes ``(N, H, W, 3)``."""
+    return np.ascontiguousarray(images.images.permute(0, 2, 3, 1).numpy())
+
+
+def features_key(trained: Trained, images: ImageSet, seed: int) -> str:
+    """What the features depend on: the weights, the images with their normalisation, and the seed."""
+    digest = hashlib.sha256(checksum(trained.model.state_dict()).encode())
+    about = [trained.recipe.plain(), trained.mean, trained.std, list(images.images.shape), seed, 1]
+    digest.update(json.dumps(about).encode())
+    digest.update(pixels_of(images).data)
+    digest.update(images.labels.numpy().data)
+    return digest.hexdigest()[:16]
+
+
+@torch.no_grad()
+def collect(trained: Trained, images: ImageSet, seed: int = 0, reporter: Reporter | None = None) -> Features:
+    """The features of all ``images``, in evaluation mode. ``seed`` is for maximizers that draw noise."""
+    model, reporter = trained.model.eval(), reporter or Reporter()
+    batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
+    maps: dict[str, list[Tensor]] = {}
+    logits: list[Tensor] = []
+    done, size = 0, (0, 0)
+    with reproducible():
+        torch.manual_seed(seed)
+        for pixels, labels in batches.epoch(0):
+            trace = model.trace(pixels)
+            size = (trace.stage3.shape[2], trace.stage3.shape[3])
+            for name in ("stage3", "stage4", "softmax", "mixing", "embedding"):
+                found = getattr(trace, name)
+                if found is not None:
+                    maps.setdefault(name, []).append(found.permute(0, 2, 3, 1).flatten(0, 2).contiguous())
+            logits.append(trace.logits)
+            done += len(labels)
+            reporter.progress(f"features of {trained.recipe.model}", done, len(images))
+    arrays: dict[str, Floats] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
+    block = model.block
+    if isinstance(block, FeatureEmbedding):
+        arrays["values"] = block.values.weight.float().flatten(1).T.contiguous().numpy()
+        if block.values.bias is not None:
+            arrays["embedding"] = arrays["embedding"] - block.values.bias.float().numpy()
+    return Features(
+        key=features_key(trained, images, seed),
+        map_size=size,
+        window=window_of(block, size),
+        labels=images.labels.numpy(),
+        logits=torch.cat(logits).float().numpy(),
+        stage3=arrays["stage3"],
+        stage4=arrays["stage4"],
+        softmax=arrays.get("softmax"),
+        mixing=arrays.get("mixing"),
+        embedding=arrays.get("embedding"),
+        values=arrays.get("values"),
+    )
+
+
+def window_of(block: FeatureEmbedding | DeepSupervision | None, map_size: tuple[int, int]) -> tuple[int, int]:
+    """The window of a block's patches on a map; without a block the paper's, half the map."""
+    given = None if block is None else block.match.window
+    return given or half_window(*map_size)
+
+
+def collected(
+    trained: Trained, images: ImageSet, folder: Path, seed: int = 0, reporter: Reporter | None = None
+) -> Features:
+    """As `collect`, kept in ``folder``: what is there already is not computed again, and a damaged file is."""
+    path = folder / f"features-{features_key(trained, images, seed)}.safetensors"
+    if path.exists():
+        try:
+            return _opened(path)
+        except TembedError as error:
+            (reporter or Reporter()).say(f"collecting the features anew: {error}")
+    features = collect(trained, images, seed, reporter)
+    tensors, record = {}, {"kind": KIND}
+    for field in fields(features):
+        value = getattr(features, field.name)
+        if isinstance(value, np.ndarray):
+            tensors[field.name] = torch.from_numpy(value)
+        else:
+            record[field.name] = value
+    with explained(path):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_file(path, seal(tensors, record))
+    return features
+
+
+def _opened(path: Path) -> Features:
+    tensors, record = unseal(path, KIND)
+    record |= {name: tensor.numpy() for name, tensor in tensors.items()}
+    try:
+        height, width = record.pop("map_size")
+        window = tuple(record.pop("window"))
+        return Features(map_size=(height, width), window=window, **{k: v for k, v in record.items() if k != "kind"})
+    except (KeyError, TypeError, ValueError) as error:
+        raise TembedError(f"{path} is not what tembed wrote ({error})") from None

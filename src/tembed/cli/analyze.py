@@ -1,0 +1,54 @@
+"""``tembed analyze``: the paper's figures and claims for a trained run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Analyze:
+    """Draw the figures of the paper's analysis for a trained run, and measure its claims."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
+    baseline: str | None = None
+    """another run on the same dataset to compare with, such as rn26/cifar10"""
+    images_per_class: int | None = None
+    """test images of each class: 80, or fewer where that makes more than 800 in all"""
+    super_classes: Path | None = None
+    """a JSON file {"super-class": ["class", ...]}; built in for cifar10, cifar100 and parts"""
+    seed: int = 0
+    """decides the images, the maps and the words"""
+    out: Path | None = None
+    """where the files go; default: RUN/analysis of a run folder, else analysis/NAME"""
+    quiet: bool = False
+    """print nothing but where the report is"""
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(Analyze, prog="tembed analyze", args=arguments)
+    from tembed.analysis.report import default_out, write_analysis
+    from tembed.analysis.sampling import read_groups
+    from tembed.analysis.study import analyze
+    from tembed.cli.progress import Terminal
+    from tembed.data.reporting import Reporter
+
+    out = command.out or default_out(command.source)
+    with Terminal() as terminal:
+        found = analyze(
+            command.source,
+            baseline=command.baseline,
+            images_per_class=command.images_per_class,
+            groups=None if command.super_classes is None else read_groups(command.super_classes),
+            seed=command.seed,
+            cache=out / "cache",
+            reporter=Reporter() if command.quiet else terminal,
+        )
+        report = write_analysis(found, out)
+    if not command.quiet:
+        for claim in found.claims:
+            print(f"{claim.verdict:<14}{claim.name}: {claim.why}")
+    print(f"the report: {report} and {report.with_suffix('.html')}")
+    return 0

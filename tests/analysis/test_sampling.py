@@ -1,0 +1,66 @@
+"""Which images are taken, and which groupings are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tembed.analysis.sampling import find_groups, group_labels, images_per_class, read_groups, sample
+from tembed.data.parts import CLASSES, generate
+from tembed.errors import TembedError
+
+
+def test_as_many_of_each_class_and_the_same_for_the_same_seed() -> None:
+    images = generate(100, size=8)
+    taken = sample(images, 4, seed=1)
+    assert taken.labels.bincount().tolist() == [4] * 10
+    assert taken.indices.tolist() == sample(images, 4, seed=1).indices.tolist()
+    assert taken.indices.tolist() != sample(images, 4, seed=2).indices.tolist()
+    assert set(taken.indices.tolist()) <= set(sample(images, 6, seed=1).indices.tolist())
+    assert images_per_class(images) == 80
+    assert images_per_class(images, 3) == 3
+    with pytest.raises(TembedError, match=r"has 10 images in this part .* give --images-per-class 10 or less"):
+        sample(images, 11)
+    with pytest.raises(TembedError, match="at least 2"):
+        sample(images, 1)
+
+
+def test_groupings_are_built_in_or_given() -> None:
+    for data, count in (("cifar10", 2), ("cifar100", 20), ("parts", 2)):
+        groups = find_groups(data)
+        assert groups is not None
+        assert len(groups) == count
+    assert find_groups("mini-imagenet") is None
+    mine = {"a": ["x"], "b": ["y"]}
+    assert find_groups("cifar10", mine) is mine
+    assert group_labels(mine, ("y", "x")).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (
+            {"a": ["plane", "zebra"], "b": ["car"]},
+            "super-class 'a' has the unknown class 'zebra'; there are plane, car",
+        ),
+        ({"a": ["plane"], "b": ["plane"]}, "class 'plane' is in two super-classes"),
+        ({"a": ["plane"], "b": ["car"]}, "no super-class has truck, ship"),
+        ({"a": CLASSES}, "at least two"),
+        ({"a": CLASSES, "b": []}, "super-class 'b' has no class"),
+    ],
+)
+def test_a_wrong_grouping_is_named(groups: dict[str, list[str]], said: str) -> None:
+    with pytest.raises(TembedError, match=said):
+        group_labels(groups, CLASSES)
+
+
+def test_a_grouping_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "groups.json"
+    path.write_text(json.dumps({"a": ["x"], "b": ["y", "z"]}))
+    assert read_groups(path) == {"a": ["x"], "b": ["y", "z"]}
+    for wrong in ("[1]", '{"a": "x"}', "{", '{"a": [1]}'):
+        path.write_text(wrong)
+        with pytest.raises(TembedError, match=r"groups\.json"):
+            read_groups(path)
+    with pytest.raises(TembedError, match="cannot be read"):
+        read_groups(tmp_path / "none.json")

@@ -1,0 +1,253 @@
+"""The whole analysis and the explanations on small networks, and the errors on the way."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from analysis_worlds import save_untrained
+from PIL import Image
+from training.worlds import store_world
+
+from tembed.analysis import analyze, collect, explain, maps, tsne, write_analysis
+from tembed.analysis.features import collected
+from tembed.cli.main import main
+from tembed.data import load
+from tembed.data.reading import Block, Reading
+from tembed.data.reporting import Reporter
+from tembed.data.storage import store
+from tembed.errors import TembedError
+from tembed.training import load_trained
+
+GROUPS = {"vehicles": ["plane", "car", "truck", "ship", "train"], "animals": ["bird", "fish", "cat", "dog", "horse"]}
+FILES = ("geometry", "sprites-predictions", "sprites-embedding", "words", "words-all", "legend")
+
+
+class Heard(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.seen: set[str] = set()
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        self.seen.add(what)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("datasets")
+    store_world(root, "tiny", 200, 16)
+    return root
+
+
+@pytest.fixture(scope="module")
+def weights(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    classes = load("tiny", root=root).test.classes
+    for model in ("rn26", "rn26-embed", "rn26-aux"):
+        save_untrained(folder / f"{model}.safetensors", model, "tiny", classes, 16)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.setattr(maps, "EARLY", 20)
+    monkeypatch.setattr(maps, "LATE", 20)
+    monkeypatch.setattr("tembed.analysis.study.WORDS", 20)
+
+
+def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: Path) -> None:
+    heard = Heard()
+    texts = []
+    for number in (1, 2):
+        found = analyze(
+            weights / "rn26-embed.safetensors",
+            baseline=weights / "rn26.safetensors",
+            images_per_class=4,
+            groups=GROUPS,
+            cache=tmp_path / f"cache{number}",
+            reporter=heard,
+        )
+        report = write_analysis(found, tmp_path / f"out{number}", side=800)
+        texts.append(report.read_text())
+    assert texts[0] == texts[1]
+    for path in (tmp_path / "out1").iterdir():
+        assert path.read_bytes() == (tmp_path / "out2" / path.name).read_bytes(), path.name
+    for name in FILES:
+        with Image.open(tmp_path / "out1" / f"{name}.png") as picture:
+            assert picture.width >= 800
+    record = json.loads((tmp_path / "out1" / "claims.json").read_text())
+    assert record["points"] == 40 * 16
+    assert {"super-class purity", "entropy near zero", "words recover parts"} <= {c["name"] for c in record["claims"]}
+    page = (tmp_path / "out1" / "report.html").read_text()
+    assert page.count("src='data:image/") == len(FILES)
+    assert all(f"| {claim['name']} | **{claim['verdict']}** |" in texts[0] for claim in record["claims"])
+    assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= heard.seen
+
+
+def test_what_is_kept_is_not_computed_again_unless_damaged(weights: Path, tmp_path: Path) -> None:
+    trained = load_trained(weights / "rn26-embed.safetensors")
+    images = load("tiny").test
+    first = collected(trained, images, tmp_path)
+    (path,) = tmp_path.iterdir()
+    heard = Heard()
+    again = collected(trained, images, tmp_path, reporter=heard)
+    assert not heard.seen
+    np.testing.assert_array_equal(first.stage4, again.stage4)
+    assert (again.map_size, again.window, again.key) == (first.map_size, first.window, first.key)
+    collected(trained, images.subset(torch.arange(10)), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    repaired = collected(trained, images, tmp_path, reporter=heard)
+    assert "anew" in heard.lines[0]
+    np.testing.assert_array_equal(first.stage4, repaired.stage4)
+
+
+@pytest.mark.parametrize("model", ["rn26-embed", "dn100-embed-cat"])
+def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
+    """Point by point, with DenseNet's bias left out of the embedding: it is the mixture of the class vectors."""
+    images = load("tiny").test
+    path = save_untrained(tmp_path / "w.safetensors", model, "tiny", images.classes, 16)
+    trained = load_trained(path)
+    block = trained.model.block
+    assert block is not None
+    if block.values.bias is not None:
+        torch.nn.init.normal_(block.values.bias)
+    found = collect(trained, images.subset(torch.arange(3)))
+    pixels = (images.images[:3] / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        trace = trained.model.trace(pixels)
+    assert trace.softmax is not None
+    assert found.softmax is not None
+    assert found.embedding is not None
+    assert found.mixing is not None
+    assert found.values is not None
+    for point in (0, 5, 37):
+        image, row, column = found.place(point)
+        np.testing.assert_allclose(found.softmax[point], trace.softmax[image, :, row, column], atol=1e-5)
+        np.testing.assert_allclose(found.stage4[point], trace.stage4[image, :, row, column], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found.embedding, found.mixing @ found.values, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(found.head, trace.logits.argmax(1))
+
+
+def test_deep_supervision_is_analysed_without_what_it_does_not_have(weights: Path, tmp_path: Path) -> None:
+    found = analyze(weights / "rn26-aux.safetensors", images_per_class=4, baseline=weights / "rn26-embed.safetensors")
+    assert found.embedding_sprites() is None
+    verdicts = {claim.name: claim.verdict for claim in found.claims}
+    assert verdicts["class vectors are vertices"] == "not measured"
+    assert verdicts["super-class probe"] == "not measured"  # tiny has no super-classes
+    assert verdicts["mass off the true class"] != "not measured"
+
+
+def test_a_hundred_classes_and_an_odd_window_work(tmp_path: Path) -> None:
+    """84 pixels make an 11x11 map with windows of 5x5."""
+    dice = np.random.default_rng(0)
+    labels = np.repeat(np.arange(100), 10)
+    images = dice.integers(0, 256, (len(labels), 84, 84, 3), dtype=np.uint8)
+    classes = tuple(f"class number {k}" for k in range(100))
+    store(tmp_path, "wide", Reading("made", classes, iter([Block(images, labels, np.zeros(1000, np.uint8))])), {})
+    path = save_untrained(tmp_path / "w.safetensors", "wrn16-embed", "wide", classes, 84)
+    found = analyze(path, images_per_class=2, root=tmp_path)
+    assert found.features.map_size == (11, 11)
+    assert found.features.window == (5, 5)
+    assert found.features.picture(found.images, 60).shape[0] in (38, 39)
+    found.chosen_words()
+    found.legend()
+    assert (tmp_path / "w.safetensors").exists()
+
+
+@pytest.mark.parametrize("many", [100, 1000])  # with fewer points than that the other method is used
+def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "MANY", many)
+    monkeypatch.setattr(maps, "EARLY", 100)
+    monkeypatch.setattr(maps, "LATE", 100)
+    dice = np.random.default_rng(0)
+    label = np.repeat([0, 1, 2], 60)
+    points = (dice.normal(size=(180, 70)) + 10 * np.eye(3, 70)[label]).astype(np.float32)
+    places = tsne(points)
+    np.testing.assert_array_equal(places, tsne(points))
+    apart = np.linalg.norm(places[:, None] - places[None], axis=-1) + 1e9 * np.eye(180)
+    assert (label[apart.argmin(1)] == label).all()
+    assert np.isfinite(tsne(np.repeat(points[:30], 6, axis=0))).all()  # equal points
+    with pytest.raises(TembedError, match="too few for a map"):
+        tsne(points[:50])
+
+
+def test_an_image_is_explained_where_it_is_bright(weights: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (40, 24), (200, 10, 10)).save(tmp_path / "wide.png")
+    Image.new("L", (16, 16), 90).save(tmp_path / "exact.png")
+    wide, exact = explain(weights / "rn26-embed.safetensors", [tmp_path / "wide.png", tmp_path / "exact.png"])
+    assert wide.note == "40x24 pixels, resized and cropped to its middle: 16x16"
+    assert exact.note == "16x16 pixels"
+    assert wide.scores.shape == (4, 4, 10)
+    np.testing.assert_allclose(wide.scores.sum(-1), 1, atol=1e-5)
+    best = int(wide.scores[1, 2].argmax())
+    assert wide.mixture(1, 2).startswith(f"{wide.scores[1, 2].max():.1f} {wide.classes[best]}")
+    assert len(wide.leading) == 4
+
+
+def test_the_commands(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = str(weights / "rn26-embed.safetensors")
+    groups = tmp_path / "groups.json"
+    groups.write_text(json.dumps(GROUPS))
+    assert main(["analyze", source, "--images-per-class", "4", "--super-classes", str(groups), "--out", "seen"]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("the report: seen/report.md and seen/report.html\n")
+    assert "super-class probe: output less block input" in said.out
+    assert "t-SNE of predictions" in said.err
+    Image.new("RGB", (20, 20), (1, 2, 3)).save("a.png")
+    assert main(["explain", source, "a.png", "./a.png"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("a.png (20x20 pixels, resized: 16x16): ")
+    assert out[1].endswith("; explained/a-2.png")
+    with Image.open("explained/a.png") as picture:
+        assert picture.width > 1000
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("analyze {weights}/rn26.safetensors", "rn26, which has no block"),
+        ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give --images-per-class 4 or less"),
+        ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --super-classes g.json", "class 'zebra'"),
+        ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --baseline rn26/cifar10", "on one dataset"),
+        ("analyze damaged", "cannot be read as weights"),
+        ("analyze nothing", "is no run folder"),
+        ("explain {weights}/rn26.safetensors g.json", "nothing to explain"),
+        ("explain {weights}/rn26-embed.safetensors g.json", "g.json: not an image in a known format"),
+        ("explain {weights}/rn26-embed.safetensors none.png", "none.png cannot be read (No such file"),
+        ("explain {weights}/rn26-embed.safetensors", "at least one image"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    line: str,
+    said: str,
+    weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("g.json").write_text('{"a": ["zebra"], "b": ["cat"]}')
+    Path("damaged").write_bytes((weights / "rn26-embed.safetensors").read_bytes()[:-100])
+    assert main(line.format(weights=weights).split()) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert said in error[-1]
+    assert len([text for text in error if text.startswith("tembed: error")]) == 1
+
+
+def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    with pytest.raises(TembedError, match=r"pip install 'tembed\[analysis\]'"):
+        tsne(np.zeros((200, 3), np.float32))
