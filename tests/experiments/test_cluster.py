@@ -50,9 +50,7 @@ def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
     file.write_text(MINE)
     grid = start_grid(file, out, "--engine", "ray", "--address", cluster.address)
     wait_until_training(grid, out, runs=2, count=1)  # one on each node: each has one CPU
-    while not all(
-        (run / "checkpoints" / "newest.safetensors").exists() for run in runs_of(out)
-    ):  # work to lose
+    while not all((run / "checkpoints" / "newest.safetensors").exists() for run in runs_of(out)):  # work to lose
         assert grid.poll() is None
         time.sleep(0.01)
     cluster.remove_node(cluster.second, allow_graceful=False)
