@@ -1,11 +1,12 @@
 """The Ray engine on a real cluster of two nodes, one of which is killed."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from experiments.grids import MINE, left_by, start_grid, wait_until_training
+from experiments.grids import MINE, left_by, runs_of, start_grid, wait_until_training
 
 # A busy machine must not look like a dead node.
 PATIENT = {"health_check_timeout_ms": 60_000, "worker_register_timeout_seconds": 300}
@@ -49,6 +50,9 @@ def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
     file.write_text(MINE)
     grid = start_grid(file, out, "--engine", "ray", "--address", cluster.address)
     wait_until_training(grid, out, runs=2, count=1)  # one on each node: each has one CPU
+    while not all((run / "checkpoints" / "newest.safetensors").exists() for run in runs_of(out)):  # work to lose
+        assert grid.poll() is None
+        time.sleep(0.01)
     cluster.remove_node(cluster.second, allow_graceful=False)
     said, told = grid.communicate(timeout=400)
     assert grid.returncode == 0, told
