@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         from tembed.cli.main import fail
 
         return fail(str(stopped), code=128 + stopped.number)
-    if not first_process():
+    if not first_process(command.hardware):
         return 0
     result = run.result
     assert result is not None

@@ -70,9 +70,11 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def first_process() -> bool:
-    """Whether this process speaks for the run: not so for all that torchrun started but the first."""
-    return not under_torchrun() or os.environ.get("RANK") == "0"
+def first_process(hardware: Hardware) -> bool:
+    """Whether this process speaks for the run: of those that torchrun or several machines started, the first."""
+    if under_torchrun():
+        return os.environ.get("RANK") == "0"
+    return (hardware.nodes or 1) == 1 or os.environ.get("NODE_RANK") == "0"
 
 
 def _counts(asked: Hardware) -> dict[str, Any]:
