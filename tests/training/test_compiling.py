@@ -14,7 +14,7 @@ from tembed.training.compiling import compile_stages
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # torch's own compiler uses it
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns of what it does itself
 def test_a_compiled_network_learns_as_the_plain_one_does() -> None:
     """The frame of all networks with the smallest stages, because compiling takes long."""
     torch.manual_seed(0)
