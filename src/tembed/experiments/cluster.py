@@ -60,7 +60,7 @@ class Cluster:
     def start(self, place: Place) -> None:
         from dataclasses import asdict
 
-        task = asdict(task_of(place, self.root, self.threads, self.checkpoint_seconds))
+        task = asdict(task_of(place, self.root, self.threads, self.checkpoint_seconds, self.gpus))
         self.running[self.task.options(name=place.name).remote(task)] = place
 
     def endings(self) -> list[Ending]:

@@ -88,9 +88,9 @@ class Local:
             process.wait()
 
 
-def task_of(place: Place, root: str, threads: int, checkpoint_seconds: float) -> Task:
+def task_of(place: Place, root: str, threads: int, checkpoint_seconds: float, gpus: float | None = None) -> Task:
     """What a worker of any engine is told."""
-    return Task(place.recipe.plain(), str(place.runs), place.name, root, threads, checkpoint_seconds)
+    return Task(place.recipe.plain(), str(place.runs), place.name, root, threads, checkpoint_seconds, gpus)
 
 
 def ending(place: Place, code: int) -> Ending:

@@ -14,7 +14,7 @@ import time
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tembed.errors import TembedError
 from tembed.experiments.places import Place
@@ -27,7 +27,10 @@ BUSY, FAILED, STOPPED = 75, 1, 143
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is told. ``threads`` decides the last bits of a result, so every engine gives it."""
+    """What a worker is told. ``threads`` decides the last bits of a result, so every engine gives it.
+
+    ``gpus`` is what an engine has reserved for the run; None leaves the choice to the machine.
+    """
 
     recipe: dict[str, Any]
     runs: str
@@ -35,6 +38,7 @@ class Task:
     root: str
     threads: int
     checkpoint_seconds: float = 60.0
+    gpus: float | None = None
 
     @property
     def place(self) -> Place:
@@ -89,7 +93,7 @@ def work(task: Task) -> int:
     """Train, and return how it ended."""
     import torch
 
-    from tembed.training import Stopped, train
+    from tembed.training import Hardware, Stopped, train
     from tembed.training.files import InUse
     from tembed.training.memory import keep_freed_memory
 
@@ -101,6 +105,7 @@ def work(task: Task) -> int:
             place.recipe,
             place.run.folder,
             root=task.root,
+            hardware=Hardware(*_devices(task.gpus)),
             watcher=Notes(place),
             checkpoint_seconds=task.checkpoint_seconds,
         )
@@ -149,6 +154,13 @@ class Notes(Lines):
         aside = self.place.progress.with_suffix(".next")
         aside.write_text(json.dumps(note), "utf-8")
         os.replace(aside, self.place.progress)
+
+
+def _devices(gpus: float | None) -> tuple[Literal["auto", "cpu", "cuda"], int]:
+    """Accelerator and number of devices for the GPUs of a task; a part of one is one."""
+    if gpus is None:
+        return "auto", 1
+    return ("cuda", max(1, int(gpus))) if gpus else ("cpu", 1)
 
 
 def _stop_with_the_grid() -> None:
