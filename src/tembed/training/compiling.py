@@ -13,8 +13,8 @@ from tembed.models import Network
 def compile_stages(model: Network) -> None:
     """Compile all but the block, which has few of the operations, in place: no name changes.
 
-    What is compiled serves all image sides and batches, and is compiled once more for evaluation. The block's window
-    depends on the side, so that it would be compiled anew for each.
+    Training, evaluation and a new image side may each compile again. The block's window depends on the side, so that
+    it would for certain.
     """
     for part in ("features", "classify"):
         setattr(model, part, torch.compile(getattr(model, part), dynamic=True))
