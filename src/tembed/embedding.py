@@ -38,12 +38,23 @@ def half_window(height: int, width: int) -> tuple[int, int]:
 def patch_mean(f: Tensor, window: Sequence[int]) -> Tensor:
     """Mean over the window centred at each pixel, of the features that exist there: ``(N, d, H, W)`` to the same.
 
-    A window of even side reaches one further on the far side: ``(k - 1) // 2`` before, ``k // 2`` after.
+    A window of even side reaches one further on the far side: ``(k - 1) // 2`` before, ``k // 2`` after. The window is
+    a rectangle wherever the border cuts it, so the mean is one over the rows after one over the columns: two products
+    with small matrices, faster than pooling, above all in backward.
     """
-    height, width = window
-    pooled = F.avg_pool2d(f, (height, width), stride=1, padding=(height // 2, width // 2), count_include_pad=False)
-    # The pooling pads both sides alike; for an even side that is one place too many, the first.
-    return pooled[..., 1 - height % 2 :, 1 - width % 2 :]
+    rows, columns = (_means(f, side, k) for side, k in zip(f.shape[2:], window, strict=True))
+    if not f.is_contiguous(memory_format=torch.channels_last):
+        return rows @ f @ columns.T
+    pixels = columns @ f.permute(0, 2, 3, 1)
+    return (rows @ pixels.flatten(2)).view(pixels.shape).permute(0, 3, 1, 2)
+
+
+def _means(f: Tensor, side: int, window: int) -> Tensor:
+    """The matrix whose row ``i`` takes the mean of the places from ``i - (window - 1) // 2`` to ``i + window // 2``."""
+    place = torch.arange(side, device=f.device)
+    ahead = place - place[:, None]
+    reached = (ahead >= -((window - 1) // 2)) & (ahead <= window // 2)
+    return reached.to(f.dtype) / reached.sum(1, keepdim=True)
 
 
 class PatchScores(nn.Module):
