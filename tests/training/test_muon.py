@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tembed.training.muon import SIZE, Muon, orthogonal, split
+from tembed.training.muon import REST, SIZE, Muon, orthogonal, split
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 128), (64, 576), (10, 128)])
@@ -21,6 +21,14 @@ def test_the_singular_values_become_one_and_the_vectors_stay(shape: tuple[int, i
 
 def test_nothing_moves_without_a_gradient() -> None:
     assert torch.equal(orthogonal(torch.zeros(4, 6)), torch.zeros(4, 6))
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-12, 1e-20, 1e-25, 1e-30, 1e-38, 1e-44])
+def test_next_to_nothing_is_not_blown_up(size: float) -> None:
+    # Squares of such numbers are too small for a float, so a norm can be 0 where the numbers are not.
+    found = orthogonal(torch.full((4, 6), size))
+    assert found.isfinite().all()
+    assert found.abs().max() < 1
 
 
 def network() -> nn.Module:
@@ -40,9 +48,8 @@ def test_steps_of_the_kernels_by_hand_and_of_the_rest_by_adamw() -> None:
     ours, theirs = network(), network()
     muon = Muon(ours, lr=0.01, betas=(0.9, 0.999), weight_decay=0.1)
     kernel = theirs[2].weight
-    adamw = torch.optim.AdamW(
-        [p for p in theirs.parameters() if p is not kernel], lr=0.01, betas=(0.9, 0.999), weight_decay=0.1
-    )
+    rest = [p for p in theirs.parameters() if p is not kernel]
+    adamw = torch.optim.AdamW(rest, lr=0.01 * REST, betas=(0.9, 0.999), weight_decay=0.1)
     momentum = torch.zeros(6, 72)
     for number in range(3):
         images = torch.randn(5, 3, 5, 5, generator=torch.Generator().manual_seed(number))

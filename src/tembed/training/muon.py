@@ -12,7 +12,11 @@ import torch
 from torch import Tensor, nn
 
 SIZE = 0.2
-"""Root mean square of a step at rate 1, about that of Adam's, so that one rate serves both (Liu et al. 2025)."""
+"""Root mean square of a step at rate 1, about that of Adam's (Liu et al. 2025)."""
+REST = 0.2
+"""The rate of the other parameters, as a share of the kernels'. At the same rate normalisations can shut a unit off."""
+NOTHING = 1e-7
+"""A momentum of this length counts as none: a unit without gradients is not moved by what is left of its last ones."""
 ROUNDS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic that brings singular values from (0, 1] to about 1 in `ROUNDS` rounds (Jordan et al. 2024)."""
@@ -33,12 +37,13 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         for group in self.param_groups:
-            change = self._orthogonal if group["hidden"] else self._adam
+            change, rate = (self._orthogonal, 1.0) if group["hidden"] else (self._adam, REST)
+            rate *= group["lr"]
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
                 step = change(weight.grad, self.state[weight], *group["betas"])
-                weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(step, alpha=group["lr"])
+                weight.mul_(1 - rate * group["weight_decay"]).sub_(step, alpha=rate)
 
     @staticmethod
     def _orthogonal(gradient: Tensor, state: dict[str, Any], beta: float, _: float) -> Tensor:
@@ -74,7 +79,7 @@ def orthogonal(matrix: Tensor) -> Tensor:
     """About ``U V^T`` for ``matrix = U S V^T``, by rounds of products (Newton and Schulz)."""
     a, b, c = COEFFICIENTS
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    x = wide / wide.norm().clamp_min(1e-30)
+    x = wide / (wide.norm() + NOTHING)
     for _ in range(ROUNDS):
         square = x @ x.T
         x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
