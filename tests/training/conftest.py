@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from training.worlds import store_all
 
 

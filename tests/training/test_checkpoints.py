@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from training.kill_many import fingerprint
 
 from tembed.errors import TembedError
 from tembed.training import Recipe, Run, load, train
 from tembed.training.checkpoints import Checkpoints
 from tembed.training.progress import Watcher
 from tembed.training.sealed import seal, unseal
+from training.kill_many import fingerprint
 
 DOTS = Recipe("rn20", "dots", epochs=2, batch_size=30)
 TENSORS = {"model.weight": torch.arange(12.0).view(3, 4), "step": torch.tensor(7)}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from training.kill_many import fingerprint
 
 import tembed
 from tembed.errors import TembedError
@@ -20,6 +19,7 @@ from tembed.training.progress import Lines, Watcher
 from tembed.training.run import default_folder
 from tembed.training.schedule import derived_seed
 from tembed.training.weights import build
+from training.kill_many import fingerprint
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 
