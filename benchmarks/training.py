@@ -31,9 +31,9 @@ from tembed.training.memory import keep_freed_memory
 from tembed.training.weights import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
-BATCH = 32
+BATCH = 64
 STEPS = 4  # of each, in a round
-ROUNDS = 3
+ROUNDS = 7
 SIDE = 1024  # of the matrices
 
 Step = Callable[[], object]
