@@ -14,7 +14,7 @@ from torch import Tensor, nn
 SIZE = 0.2
 """Root mean square of a step at rate 1, about that of Adam's (Liu et al. 2025)."""
 REST = 0.2
-"""The rate of the other parameters, as a share of the kernels'. At the same rate a run lost a unit (docs/recipes.md)."""
+"""The rate of the other parameters, as a share of the kernels'. At the same one a run lost a unit (docs/recipes.md)."""
 NOTHING = 1e-7
 """A momentum of this length counts as none: a unit without gradients is not moved by what is left of its last ones."""
 ROUNDS = 5
