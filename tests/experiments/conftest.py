@@ -7,23 +7,12 @@ from typing import Any
 
 import pytest
 from experiments.grids import MINE, left_by, run_grid
-from training.worlds import store_all
+from training.conftest import _root as _root
+from training.conftest import worlds as worlds
 
 from tembed.training.recipe import Recipe
 
 Put = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("datasets")
-    store_all(root)
-    return root
-
-
-@pytest.fixture(autouse=True)
-def _root(worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEMBED_DATA", str(worlds))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tembed.kernels.build import compiled
+from tembed.kernels.build import compiled, pointers
 
 SOURCE = Path(__file__).with_name("bn_relu.c")
 
@@ -43,14 +43,14 @@ def statistics(library: ctypes.CDLL, x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel. ``x`` may be a slice of the channels of a map, here and below."""
     plan, sums, part = _prepare(x)
     mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
-    library.tembed_bn_statistics(ctypes.byref(plan), *_pointers(x, sums, part, mean, variance))
+    library.tembed_bn_statistics(ctypes.byref(plan), *pointers(x, sums, part, mean, variance))
     return mean, variance
 
 
 def forward(library: ctypes.CDLL, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """``relu(x * scale + shift)``."""
     y = torch.empty(x.shape, memory_format=torch.channels_last)
-    library.tembed_bn_relu(ctypes.byref(_plan(x)), *_pointers(x, scale, shift, y))
+    library.tembed_bn_relu(ctypes.byref(_plan(x)), *pointers(x, scale, shift, y))
     return y
 
 
@@ -74,7 +74,7 @@ def backward(
     dgamma, dbeta = torch.empty_like(mean), torch.empty_like(mean)
     g = g.contiguous(memory_format=torch.channels_last)
     tensors = (x, g, mean, scale, shift, invstd, sums, part, dx, dgamma, dbeta)
-    library.tembed_bn_relu_backward(ctypes.byref(plan), *_pointers(*tensors))
+    library.tembed_bn_relu_backward(ctypes.byref(plan), *pointers(*tensors))
     return dx, dgamma, dbeta
 
 
@@ -90,7 +90,3 @@ def _prepare(x: Tensor) -> tuple[Plan, Tensor, Tensor]:
     plan = _plan(x)
     sums = torch.empty(plan.threads * 2 * plan.channels, dtype=torch.float64)
     return plan, sums, torch.empty((plan.threads + 1) * 2 * plan.channels)
-
-
-def _pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
-    return [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]

@@ -11,6 +11,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
+from torch import Tensor
+
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 
 
@@ -32,6 +34,11 @@ def compiled(source: Path) -> ctypes.CDLL | None:
         stacklevel=2,
     )
     return None
+
+
+def pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
+    """Where the numbers of each tensor lie, for a call of the library."""
+    return [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
 
 
 def _build(source: Path, flags: tuple[str, ...]) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tembed.kernels.build import compiled
+from tembed.kernels.build import compiled, pointers
 
 SOURCE = Path(__file__).with_name("perturbed.c")
 LANES = 16  # as in perturbed.c
@@ -81,9 +81,7 @@ def _run(
 ) -> None:
     plan, a, mu = _plan(a, mu, eps, dim, nodes)
     scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
-    tensors = (a, mu, g, out, grad_mu, scratch)
-    pointers = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
-    library.tembed_perturbed(ctypes.byref(plan), *pointers)
+    library.tembed_perturbed(ctypes.byref(plan), *pointers(a, mu, g, out, grad_mu, scratch))
 
 
 def _plan(a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes) -> tuple[Plan, Tensor, Tensor]:

@@ -159,7 +159,7 @@ class Training:
                 self.save()
 
     def train_step(self, side: int) -> None:
-        """One step of Adam; everything in it depends on the state, and on (seed, epoch, step)."""
+        """One step of the optimizer; everything in it depends on the state, and on (seed, epoch, step)."""
         state, epoch, step = self.state, self.state.epoch, self.state.step
         images, labels = self.team.place(*self.inputs.train.batch(epoch, step))
         # The sampled maximizer's noise.
