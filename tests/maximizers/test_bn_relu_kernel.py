@@ -128,16 +128,43 @@ def test_a_slice_of_the_channels_of_a_wider_map() -> None:
     library = kernel.load()
     assert library is not None
     wide = channels_last(6, 40, 5, 5, mean=2.0)
-    x, g = wide[:, 3:27], channels_last(6, 24, 5, 5, seed=1)
+    x = wide[:, 3:27]
     mean, variance = kernel.statistics(library, x)
     torch.testing.assert_close(mean, x.mean((0, 2, 3)))
     torch.testing.assert_close(variance, x.var((0, 2, 3), correction=0))
-    scale, shift, invstd = (torch.randn(24) for _ in range(3))
+    scale, shift = torch.randn(24), torch.randn(24)
     alone = x.contiguous(memory_format=torch.channels_last)
     assert torch.equal(kernel.forward(library, x, scale, shift), kernel.forward(library, alone, scale, shift))
-    into = torch.ones_like(wide)
-    kernel.backward(library, g, x, mean, scale, shift, invstd, into=into[:, 3:27])
-    dx, _, _ = kernel.backward(library, g, alone, mean, scale, shift, invstd)
-    torch.testing.assert_close(into[:, 3:27], dx + 1)
-    assert (into[:, :3] == 1).all()
-    assert (into[:, 27:] == 1).all()
+
+
+def test_the_gradient_beside_is_added() -> None:
+    library = kernel.load()
+    assert library is not None
+    x, g, other = (channels_last(6, 24, 5, 5, seed=seed) for seed in range(3))
+    mean, scale, shift, invstd = (torch.randn(24) for _ in range(4))
+    alone, *parameters = kernel.backward(library, g, x, mean, scale, shift, invstd)
+    both, *same = kernel.backward(library, g, x, mean, scale, shift, invstd, other)
+    torch.testing.assert_close(both, alone + other)
+    assert all(map(torch.equal, parameters, same))
+
+
+def test_gradients_gathered_from_several_readers() -> None:
+    """Of 24 and of 9 of the channels: what each gives alone, added up."""
+    library = kernel.load()
+    assert library is not None
+    wide = channels_last(6, 24, 5, 5, mean=2.0)
+    mean, _ = kernel.statistics(library, wide)
+    start = channels_last(6, 24, 5, 5, seed=5)
+    gathered = kernel.Gathered(library, wide, mean, start.clone(memory_format=torch.channels_last))
+    expected = start.clone()
+    for channels in (24, 9):
+        g = channels_last(6, channels, 5, 5, seed=channels)
+        scale, shift, invstd = (torch.randn(channels) for _ in range(3))
+        x = wide[:, :channels].contiguous(memory_format=torch.channels_last)
+        dx, *parameters = kernel.backward(library, g, x, mean[:channels], scale, shift, invstd)
+        expected[:, :channels] += dx
+        for ours, theirs in zip(gathered.add(g, scale, shift, invstd), parameters, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(gathered.settle(9, 24), expected[:, 9:])
+    torch.testing.assert_close(gathered.settle(0, 9), expected[:, :9])
+    torch.testing.assert_close(gathered.dx, expected)

@@ -19,7 +19,6 @@ from tembed.training.inputs import load_inputs
 from tembed.training.progress import Watcher
 from tembed.training.results import summary
 from tembed.training.team import ALONE, Team, assemble
-from tembed.training.waiting import COLLAPSE, WINDOW, Spinning, yield_while_waiting
 from tembed.training.weights import build
 from training.kill_many import TIMEOUT, fingerprint
 
@@ -186,25 +185,6 @@ def test_one_process_needs_no_fabric() -> None:
     assert assemble(Hardware(accelerator="cpu").complete()) is ALONE
     code = "import sys, tembed.training.loop; sys.exit('lightning_fabric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_threads_sleep_while_they_wait_unless_the_user_decides() -> None:
-    assert yield_while_waiting({}) == {"OMP_WAIT_POLICY": "PASSIVE"}
-    assert yield_while_waiting({"GOMP_SPINCOUNT": "0"}) == {}
-
-
-def test_steps_that_begin_to_cost_many_times_as_much_are_noticed_once() -> None:
-    def told(costs: list[float], sides: list[int]) -> list[float | None]:
-        spinning, spent, said = Spinning(), 0.0, []
-        for cost, side in zip(costs, sides, strict=True):
-            spent += cost
-            said.append(spinning.noticed(side, spent))
-        return [times for times in said if times is not None]
-
-    calm, wild = [1.0] * (WINDOW + 1), [2 * COLLAPSE] * WINDOW
-    assert told(calm + wild + wild, [8] * (3 * WINDOW + 1)) == [2 * COLLAPSE]
-    assert told(calm + [2.0] * WINDOW, [8] * (2 * WINDOW + 1)) == []
-    assert told(calm + wild, [8] * (WINDOW + 1) + [12] * WINDOW) == []  # larger images cost more
 
 
 # --- the command in processes of its own

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from tembed import __version__
 from tembed.errors import TembedError
-from tembed.training.waiting import yield_while_waiting
+from tembed.training.waiting import ASLEEP, Crowded, waiting_policy
 
 GROUPS = {
     "models": "the networks of Table 1 and their parameter counts",
@@ -24,6 +24,9 @@ GROUPS = {
     "explain": "draw what a trained run sees in an image",
     "demo": "train two networks on generated pictures and report, in minutes",
 }
+
+COMPUTING = ("train", "evaluate", "analyze", "explain", "demo")
+"""Those that have torch at work in this process."""
 
 
 def usage() -> str:
@@ -44,6 +47,7 @@ def usage() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    alone = arguments is None  # in a process of its own
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -56,7 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         near = difflib.get_close_matches(name, GROUPS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "tembed --help lists the commands"
         return fail(f"unknown command {name!r}: {hint}")
-    os.environ.update(yield_while_waiting(os.environ))  # torch is not loaded yet
+    if alone and name in COMPUTING:
+        os.environ.update(waiting_policy(os.environ))  # torch is not loaded yet
     try:
         return import_module(f"tembed.cli.{name}").main(rest) or 0
     except TembedError as error:
@@ -65,6 +70,10 @@ def main(arguments: list[str] | None = None) -> int:
         if error.name not in ("tyro", "rich"):
             raise
         return fail(f"'tembed {name}' needs {error.name}: pip install 'tembed[lab]'")
+    except Crowded:
+        print("another process works on these cores: going on with threads that sleep while they wait", file=sys.stderr)
+        sys.stderr.flush()
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | ASLEEP)
     except KeyboardInterrupt:
         return fail("interrupted", code=130)
 

@@ -19,7 +19,6 @@ class Plan(ctypes.Structure):
         ("channels", ctypes.c_int64),
         ("step", ctypes.c_int64),
         ("threads", ctypes.c_int32),
-        ("accumulate", ctypes.c_int32),
     )
 
 
@@ -40,7 +39,7 @@ def fits(x: Tensor) -> bool:
 
 
 def statistics(library: ctypes.CDLL, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel. ``x`` may be a slice of the channels of a map, here and below."""
+    """Mean and biased variance of each channel. ``x`` may be a slice of the channels of a map, as in `forward`."""
     plan, sums, part = _prepare(x)
     mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
     library.tembed_bn_statistics(ctypes.byref(plan), *pointers(x, sums, part, mean, variance))
@@ -62,20 +61,50 @@ def backward(
     scale: Tensor,
     shift: Tensor,
     invstd: Tensor,
-    into: Tensor | None = None,
+    other: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients for the map, the scale gamma and the bias, where mean and deviation are those of the map itself.
 
-    The first one is added to ``into``, a slice like ``x``, if there is one.
+    ``x`` is a whole map. ``other`` is added to the first one.
     """
     plan, sums, part = _prepare(x)
-    plan.accumulate = into is not None
-    dx = torch.empty_strided(x.shape, x.stride()) if into is None else into
-    dgamma, dbeta = torch.empty_like(mean), torch.empty_like(mean)
+    line = torch.zeros(2 * plan.channels)
+    dx, dgamma, dbeta = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
     g = g.contiguous(memory_format=torch.channels_last)
-    tensors = (x, g, mean, scale, shift, invstd, sums, part, dx, dgamma, dbeta)
+    if other is not None:
+        other = other.contiguous(memory_format=torch.channels_last)
+    tensors = (x, g, mean, scale, shift, invstd, sums, part, line, other, dx, dgamma, dbeta)
     library.tembed_bn_relu_backward(ctypes.byref(plan), *pointers(*tensors))
     return dx, dgamma, dbeta
+
+
+class Gathered:
+    """The gradient of a map that several normalisations read, each some of its first channels (DenseNet's).
+
+    It is the sum of what each of them passes on, which is added to ``dx`` as it comes, and of a line in the map. The
+    lines of all are added up, and to ``dx`` once: `settle`.
+    """
+
+    def __init__(self, library: ctypes.CDLL, x: Tensor, mean: Tensor, dx: Tensor):
+        self.library, self.x, self.mean, self.dx = library, x, mean, dx
+        self.slope, self.offset = torch.zeros_like(mean), torch.zeros_like(mean)
+
+    def add(self, g: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in one of them, whose output has the gradient ``g``; the gradients for its scale gamma and bias."""
+        x = self.x[:, : len(scale)]
+        plan, sums, part = _prepare(x)
+        dgamma, dbeta = torch.empty_like(scale), torch.empty_like(scale)
+        g = g.contiguous(memory_format=torch.channels_last)
+        tensors = (x, g, self.mean, scale, shift, invstd, sums, part, self.slope, self.offset, self.dx, dgamma, dbeta)
+        self.library.tembed_bn_relu_backward_part(ctypes.byref(plan), *pointers(*tensors))
+        return dgamma, dbeta
+
+    def settle(self, start: int, end: int) -> Tensor:
+        """The gradient of these channels, when all that read them are in."""
+        x, dx = self.x[:, start:end], self.dx[:, start:end]
+        tensors = (x, self.mean[start:end], self.slope[start:end], self.offset[start:end], dx)
+        self.library.tembed_bn_add_line(ctypes.byref(_plan(x)), *pointers(*tensors))
+        return dx
 
 
 def _plan(x: Tensor) -> Plan:
@@ -86,7 +115,7 @@ def _plan(x: Tensor) -> Plan:
 
 
 def _prepare(x: Tensor) -> tuple[Plan, Tensor, Tensor]:
-    """The plan, and scratch memory for the sums: in double for each thread, and in float with two rows more."""
+    """The plan, and scratch memory for the sums: in double and in float, for each thread."""
     plan = _plan(x)
     sums = torch.empty(plan.threads * 2 * plan.channels, dtype=torch.float64)
-    return plan, sums, torch.empty((plan.threads + 1) * 2 * plan.channels)
+    return plan, sums, torch.empty(plan.threads * 2 * plan.channels)

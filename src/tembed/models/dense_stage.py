@@ -97,7 +97,7 @@ class DenseFunction(torch.autograd.Function):
             append(width, grown[:, :growth])
             kept += [y, inner, z, layer.reduce.weight, layer.grow.weight, *before, *after]
             width += growth
-        ctx.save_for_backward(stage, *kept)
+        ctx.save_for_backward(stage, mean, *kept)
         ctx.width, ctx.growth = x.shape[1], growth
         return stage
 
@@ -106,8 +106,9 @@ class DenseFunction(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         library = kernel.load()
         assert library is not None
-        stage, *kept = ctx.saved_tensors
-        g = g.clone(memory_format=torch.channels_last)  # grows to the gradient of every map of the stage
+        stage, mean, *kept = ctx.saved_tensors
+        # Grows to the gradient of every map of the stage.
+        gathered = kernel.Gathered(library, stage, mean, g.clone(memory_format=torch.channels_last))
         gradients: list[Tensor | None] = []
         width = stage.shape[1]
         while kept:
@@ -115,17 +116,17 @@ class DenseFunction(torch.autograd.Function):
             del kept[-13:]
             before, after = Affine(*affines[:4]), Affine(*affines[4:])
             width -= ctx.growth
-            filled = _filled(g[:, width : width + ctx.growth], dim=1)
+            filled = _filled(gathered.settle(width, width + ctx.growth), dim=1)
             g_z, g_grow, g_grow_bias = _convolution_backward(filled, z, _filled(grow), [True, True, True])
             g_inner, g_after, g_after_bias = kernel.backward(library, g_z, inner, *after)
             g_y, g_reduce, g_reduce_bias = _pointwise_backward(g_inner, y, reduce)
-            _, g_before, g_before_bias = kernel.backward(library, g_y, stage[:, :width], *before, into=g[:, :width])
+            g_before, g_before_bias = gathered.add(g_y, before.scale, before.shift, before.invstd)
             gradients = [
                 *(g_before, g_before_bias, g_reduce, g_reduce_bias, g_after, g_after_bias),
                 *(g_grow[: ctx.growth], g_grow_bias[: ctx.growth]),
                 *gradients,
             ]
-        return None, g[:, : ctx.width].contiguous(memory_format=torch.channels_last), *gradients
+        return None, gathered.settle(0, ctx.width).contiguous(memory_format=torch.channels_last), *gradients
 
 
 def _filled(x: Tensor, dim: int = 0) -> Tensor:

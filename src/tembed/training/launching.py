@@ -23,7 +23,7 @@ from tembed.training.hardware import Hardware
 from tembed.training.progress import Watcher
 from tembed.training.recipe import Recipe
 from tembed.training.stopping import Stopped, Wish, listening
-from tembed.training.waiting import yield_while_waiting
+from tembed.training.waiting import ASLEEP, CHOICE, POLICIES
 
 GRACE = 5.0
 """Seconds that the other processes have to end by themselves once one has failed."""
@@ -161,7 +161,8 @@ def _common(hardware: Hardware) -> dict[str, str]:
     given["PYTHONPATH"] = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     if "OMP_NUM_THREADS" not in os.environ and hardware.accelerator == "cpu":
         given["OMP_NUM_THREADS"] = str(max(1, _cores() // (hardware.devices or 1)))
-    return given | yield_while_waiting(os.environ)
+    decided = any(name in os.environ for name in POLICIES) and CHOICE not in os.environ
+    return given if decided else given | ASLEEP  # they share the cores
 
 
 def _cores() -> int:

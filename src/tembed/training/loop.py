@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +29,7 @@ from tembed.training.schedule import derived_seed, image_side, learning_rate
 from tembed.training.state import State, Sums, copy_tensors, gather, restore
 from tembed.training.stopping import Stopped, Wish, listening
 from tembed.training.team import Lost, Team, assemble, lost
-from tembed.training.waiting import Spinning
+from tembed.training.waiting import ASLEEP, CHOICE, SPINNING, Crowd, Crowded
 from tembed.training.weights import build, save_weights
 
 CHECKPOINT_SECONDS = 60.0
@@ -57,7 +58,7 @@ def train(
         watcher: what to tell about the progress.
         checkpoint_seconds: how often to save within an epoch.
 
-    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved.
+    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and in the tembed command `Crowded`.
     """
     recipe, hardware = recipe.complete(), (hardware or Hardware()).complete()
     folder = Path(out) if out is not None else default_folder(recipe)
@@ -126,7 +127,7 @@ class Training:
         self.state = State()
         self._resume()
         self.saved = time.monotonic()
-        self.spinning = Spinning()
+        self.crowd: Crowd | None = Crowd() if torch.get_num_threads() > 1 else None
 
     def go(self) -> None:
         """From where the state is to the end."""
@@ -152,7 +153,7 @@ class Training:
             self.train_step(side)
             state.step += 1
             state.sums.seconds += time.perf_counter() - start
-            self._notice_spinning(side)
+            self._notice_crowd()
             loss = self._mean_loss(state.sums)
             self.watcher.trained(state.epoch, state.sums.images, loss)
             if time.monotonic() - self.saved >= self.checkpoint_seconds:
@@ -334,13 +335,18 @@ class Training:
 
         return watch
 
-    def _notice_spinning(self, side: int) -> None:
-        times = self.spinning.noticed(side, time.process_time()) if torch.get_num_threads() > 1 else None
-        if times is not None:
+    def _notice_crowd(self) -> None:
+        """Another process on the cores makes threads that spin while they wait very slow."""
+        if self.crowd is None or not self.crowd.noticed(time.monotonic()):
+            return
+        self.crowd = None
+        if os.environ.get(CHOICE) == SPINNING[CHOICE] and self.team.world == 1:
+            self.save()
+            raise Crowded
+        if os.environ.get("OMP_WAIT_POLICY", "").upper() != ASLEEP["OMP_WAIT_POLICY"]:
             self.watcher.say(
-                f"warning: a step costs {times:.0f} times the processor time that it did: torch's threads spin while "
-                "they wait for each other, and another process has one of their cores; set OMP_WAIT_POLICY=PASSIVE "
-                "before torch is imported (the tembed commands do), or OMP_NUM_THREADS=1"
+                "warning: another process works on the cores of this run, whose threads may spin while they wait for "
+                "each other; if it is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and go on"
             )
 
     def _not_finite(self, loss: float) -> str:

@@ -1,52 +1,79 @@
 """How torch's threads wait for each other: asleep, or spinning on a core that another process may need.
 
-Torch splits an operation among its threads (OpenMP; GNU's in the Linux wheels), and those that are done first wait. By
-default they spin, each on a core. When another process takes one of the cores, all wait, spinning, for the one that
-lost it, and a step costs many times its work. docs/training.md has the measurement.
+Torch splits an operation among its threads (OpenMP; GNU's in the Linux wheels), and those that are done first wait.
+Spinning is the faster way while the cores are theirs alone. When another process takes one of them, all wait, spinning,
+for the one that lost it, and a step takes many times as long. So a command spins if the cores are idle when it starts,
+and a run that notices later that it has to share them goes on asleep. docs/training.md has the measurements.
 """
 
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Each of these says how to wait; the runtimes read them once, when torch is loaded."""
-WINDOW = 20
-"""Steps to compare."""
-COLLAPSE = 4.0
-"""Times the processor time of a step; shared cores and caches alone cost far less."""
+CHOICE = "TEMBED_WAITING"
+"""Set if the policy is ours, so that it may change."""
+ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", CHOICE: "asleep"}
+SPINNING = {"OMP_WAIT_POLICY": "ACTIVE", CHOICE: "spinning"}
+LOOK = 0.1
+"""Seconds to look at the other processes."""
+WINDOW = 20.0
+"""Seconds to watch the own threads; a short visitor does not matter."""
+CROWDED = 0.25
+"""Seconds in a second that threads could have worked but had no core; alone it is 0.01."""
 
 
-def yield_while_waiting(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set, before torch is loaded, so that waiting threads sleep: nothing if the user has decided."""
-    return {} if any(name in environment for name in POLICIES) else {"OMP_WAIT_POLICY": "PASSIVE"}
+class Crowded(Exception):
+    """Another process has one of the cores, and the threads spin by our choice; the run is saved."""
 
 
-class Spinning:
-    """Notices that steps begin to cost many times the processor time that they did.
+def waiting_policy(environment: Mapping[str, str]) -> dict[str, str]:
+    """What to set before torch is loaded: spinning if every core is idle now; nothing if the user has decided."""
+    if any(name in environment for name in POLICIES):
+        return {}
+    return SPINNING if _all_idle() else ASLEEP
 
-    Sharing a core makes a step take longer, but not more processor time; only waiting by spinning does that.
-    """
 
-    def __init__(self) -> None:
-        self.side = 0
-        self.start: float | None = None
-        self.steps = 0
-        self.least = float("inf")
-        self.told = False
+def _all_idle() -> bool:
+    before = _idle_seconds()
+    time.sleep(LOOK)
+    after = _idle_seconds()
+    return bool(before) and all(b - a > 0.7 * LOOK for a, b in zip(before, after, strict=True))
 
-    def noticed(self, side: int, processor_seconds: float) -> float | None:
-        """After a step with images of ``side``: how many times as much it costs now, once, if that is many.
 
-        ``processor_seconds`` is the processor time of all threads so far.
-        """
-        if side != self.side or self.start is None:
-            self.side, self.start, self.steps, self.least = side, processor_seconds, 0, float("inf")
-            return None
-        self.steps += 1
-        if self.steps < WINDOW:
-            return None
-        cost, self.start, self.steps = processor_seconds - self.start, processor_seconds, 0
-        times, self.least = cost / self.least, min(cost, self.least)
-        if self.told or times < COLLAPSE:
-            return None
-        self.told = True
-        return times
+def _idle_seconds() -> list[float]:
+    """Of each core that this process may use, so far; nothing where the system does not tell."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        ticks = os.sysconf("SC_CLK_TCK")
+        return [(int(f[4]) + int(f[5])) / ticks for line in lines if (f := line.split()) and f[0] in cores]
+    except (OSError, AttributeError, ValueError, IndexError):
+        return []
+
+
+def starved_seconds() -> float | None:
+    """How long the threads of this process had no core while they had work, so far; None where nothing tells."""
+    try:
+        threads = Path("/proc/self/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[1]) for thread in threads) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class Crowd:
+    """Notices that the threads have to share their cores."""
+
+    def __init__(self, starved: Callable[[], float | None] = starved_seconds) -> None:
+        self.starved = starved
+        self.start, self.before = time.monotonic(), starved()
+
+    def noticed(self, now: float) -> bool:
+        """Whether the last `WINDOW` was crowded; asked after every step with the time, it answers once a window."""
+        if now - self.start < WINDOW or self.before is None:
+            return False
+        span, before = now - self.start, self.before
+        self.start, self.before = now, self.starved()
+        return self.before is not None and (self.before - before) / span > CROWDED
