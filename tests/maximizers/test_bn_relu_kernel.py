@@ -137,6 +137,27 @@ def test_a_slice_of_the_channels_of_a_wider_map() -> None:
     assert torch.equal(kernel.forward(library, x, scale, shift), kernel.forward(library, alone, scale, shift))
 
 
+def test_a_shortcut_around_it_gets_its_gradient() -> None:
+    x, g, other = (channels_last(8, 16, 4, 4, seed=seed) for seed in range(3))
+    gradients = []
+    for plain in (False, True):
+        bn, leaf = module(16), x.clone().requires_grad_()
+        around = leaf * 1.0
+        y, same = (bn(around), around) if plain else bn.with_input(around)
+        assert torch.equal(same, x)
+        torch.autograd.backward([y, same], [g, other])
+        gradients.append([leaf.grad, bn.weight.grad, bn.bias.grad])
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_who_listens_is_heard_beside_a_shortcut() -> None:
+    bn, heard = module(8), []
+    bn.register_forward_hook(lambda *_: heard.append(1))
+    bn.with_input(channels_last(4, 8, 3, 3))
+    assert heard == [1]
+
+
 def test_the_gradient_beside_is_added() -> None:
     library = kernel.load()
     assert library is not None

@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from tembed.maximizers import BNReLU
+from tembed.training.synced_norm import synchronise
 
 PEERS = Path(__file__).with_name("peers.py")
 
@@ -29,6 +33,14 @@ def test_unequal_parts_normalise_as_the_whole_batch_does(kind: str, found: list[
     for differences in found:
         assert len(differences[kind]) == 9
         assert max(differences[kind].values()) < 1e-12
+
+
+def test_the_kernel_for_one_process_is_not_taken() -> None:
+    x = torch.randn(4, 8, 3, 3).contiguous(memory_format=torch.channels_last)
+    bn = BNReLU(8)
+    assert bn.has_kernel(x)
+    synchronise(bn)
+    assert not bn.has_kernel(x)
 
 
 def test_half_precision_keeps_its_statistics_in_single(found: list[dict[str, dict[str, float]]]) -> None:

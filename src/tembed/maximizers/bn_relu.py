@@ -36,6 +36,12 @@ class BNReLU(nn.BatchNorm2d):
             return BNReLUFunction.apply(self, input, self.weight, self.bias)
         return F.relu_(self.normalize(input))
 
+    def with_input(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """BN-ReLU of a map, and the map itself for a shortcut around it: their gradients meet in the same kernel."""
+        if self.has_kernel(a) and not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks):
+            return BNReLUWithInput.apply(self, a, self.weight, self.bias)
+        return self(a), a
+
     def has_kernel(self, a: Tensor) -> bool:
         """Whether the fused kernel takes this map."""
         return self.follows_batch and not torch.jit.is_tracing() and kernel.fits(a) and kernel.load() is not None
@@ -77,6 +83,22 @@ class BNReLUFunction(torch.autograd.Function):
         library = kernel.load()
         assert library is not None
         return None, *kernel.backward(library, g, *ctx.saved_tensors)
+
+
+class BNReLUWithInput(torch.autograd.Function):
+    """``relu(bn(x))`` and ``x``."""
+
+    @staticmethod
+    def forward(ctx: Any, bn: BNReLU, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return BNReLUFunction.forward(ctx, bn, x, weight, bias), x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
+        library = kernel.load()
+        assert library is not None
+        x, mean, scale, shift, invstd = ctx.saved_tensors
+        return None, *kernel.backward(library, g, x, mean, scale, shift, invstd, other)
 
 
 def implied_margin(bn: nn.BatchNorm2d) -> Tensor:

@@ -34,7 +34,7 @@ class Bottleneck(nn.Module):
         maximizer: Maximizer = BNReLU,
     ):
         super().__init__()
-        self.preact = BNReLU(channels) if preactivate else nn.Identity()
+        self.preact: Any = BNReLU(channels) if preactivate else nn.Identity()
         self.reduce = nn.Conv2d(channels, inner, 1, stride=stride, bias=False)
         self.norm = BNReLU(inner)
         self.match = nn.Conv2d(inner, inner, 3, padding=1, bias=False)
@@ -43,8 +43,11 @@ class Bottleneck(nn.Module):
         self.shortcut = nn.Conv2d(channels, out, 1, stride=stride, bias=False) if project else None
 
     def forward(self, x: Tensor) -> Tensor:
-        f = self.preact(x)
-        shortcut = x if self.shortcut is None else self.shortcut(f)
+        if self.shortcut is None:
+            f, shortcut = self.preact.with_input(x)
+        else:
+            f = self.preact(x)
+            shortcut = self.shortcut(f)
         return self.embed(self.maximizer(self.match(self.norm(self.reduce(f))))).add_(shortcut)
 
 

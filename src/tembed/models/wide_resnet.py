@@ -28,8 +28,11 @@ class BasicUnit(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        f = self.preact(x)
-        shortcut = x if self.shortcut is None else self.shortcut(f)
+        if self.shortcut is None:
+            f, shortcut = self.preact.with_input(x)
+        else:
+            f = self.preact(x)
+            shortcut = self.shortcut(f)
         return self.conv2(self.norm(self.conv1(f))).add_(shortcut)
 
 

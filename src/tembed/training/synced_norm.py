@@ -36,6 +36,9 @@ class SyncedNorm(nn.BatchNorm2d):
 class SyncedBNReLU(BNReLU):
     """`BNReLU` over the batch of all processes."""
 
+    def has_kernel(self, a: Tensor) -> bool:
+        return False  # the kernel sees one process
+
     def normalize(self, a: Tensor) -> Tensor:
         return normalise(self, a) if self.training else super().normalize(a)
 
