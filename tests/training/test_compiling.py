@@ -1,11 +1,13 @@
 """Compiled stages compute what they did, for every side, and keep their names."""
 
 import copy
+import functools
 
 import pytest
 import torch
 from torch import nn
 
+from tembed import create_model, list_models
 from tembed.embedding import FeatureEmbedding
 from tembed.losses import EmbeddingLoss
 from tembed.maximizers import BNReLU
@@ -33,3 +35,25 @@ def test_a_compiled_network_learns_as_the_plain_one_does() -> None:
             torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(compiled.state_dict()[name], tensor)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list_models())
+def test_every_network_is_traced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward as `--compile` has them, but for the machine code, which takes minutes a network."""
+    torch.manual_seed(0)
+    plain = create_model(name, num_classes=3, input_size=16)
+    traced = copy.deepcopy(plain)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    compile_stages(traced)
+    torch._dynamo.reset()
+    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 0])
+    losses = []
+    for model in (plain, traced):
+        loss = EmbeddingLoss(0.0 if model.block is None else 0.5)(model(images), labels)
+        loss.backward()
+        losses.append(loss.item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    ours, theirs = (torch.cat([p.grad.flatten() for p in model.parameters()]) for model in (traced, plain))
+    assert (ours - theirs).norm() < 1e-2 * theirs.norm()
