@@ -3,8 +3,9 @@
 Names are imported when first used, so that ``tembed --help`` does not wait for torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tembed.lazy import lazy
 
 __version__ = "0.1.0"
 
@@ -27,31 +28,20 @@ if TYPE_CHECKING:
     from tembed.training import train as train
 
 _HOME = {
-    "FeatureEmbedding": "tembed.embedding",
-    "EmbeddingLoss": "tembed.losses",
-    "Output": "tembed.models",
-    "Trace": "tembed.models",
-    "create_model": "tembed.models",
-    "list_models": "tembed.models",
-    "Hardware": "tembed.training",
-    "Recipe": "tembed.training",
-    "Run": "tembed.training",
-    "evaluate": "tembed.training",
-    "load": "tembed.training",
-    "train": "tembed.training",
+    "FeatureEmbedding": "embedding",
+    "EmbeddingLoss": "losses",
+    "Output": "models",
+    "Trace": "models",
+    "create_model": "models",
+    "list_models": "models",
+    "Hardware": "training",
+    "Recipe": "training",
+    "Run": "training",
+    "evaluate": "training",
+    "load": "training",
+    "train": "training",
 }
 _SUBPACKAGES = ("analysis", "data", "maximizers", "models", "training")
 
-__all__ = [*_HOME, *_SUBPACKAGES, "__version__"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
-        return import_module(f"tembed.{name}")
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'tembed' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy("tembed", _HOME, _SUBPACKAGES)
+__all__ += ["__version__"]

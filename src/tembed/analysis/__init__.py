@@ -3,8 +3,9 @@
 Names are imported when first used; t-SNE, words, probes and figures need ``pip install 'tembed[analysis]'``.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tembed.lazy import lazy
 
 if TYPE_CHECKING:
     from tembed.analysis.claim import Claim as Claim
@@ -33,14 +34,4 @@ _HOME = {
     "write_analysis": "report",
 }
 
-__all__ = list(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"tembed.analysis.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'tembed.analysis' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy("tembed.analysis", _HOME)

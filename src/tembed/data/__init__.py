@@ -4,8 +4,9 @@ Names are imported when first used, so that neither the command line's help nor 
 images wait for torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tembed.lazy import lazy
 
 if TYPE_CHECKING:
     from tembed.data.catalogue import super_classes as super_classes
@@ -19,25 +20,15 @@ if TYPE_CHECKING:
     from tembed.data.storage import default_root as default_root
 
 _HOME = {
-    "ImageSet": "tembed.data.images",
-    "Splits": "tembed.data.images",
-    "check": "tembed.data.checking",
-    "contact_sheet": "tembed.data.sheet",
-    "default_root": "tembed.data.storage",
-    "get": "tembed.data.sources",
-    "import_images": "tembed.data.importing",
-    "load": "tembed.data.loading",
-    "super_classes": "tembed.data.catalogue",
+    "ImageSet": "images",
+    "Splits": "images",
+    "check": "checking",
+    "contact_sheet": "sheet",
+    "default_root": "storage",
+    "get": "sources",
+    "import_images": "importing",
+    "load": "loading",
+    "super_classes": "catalogue",
 }
 
-__all__ = list(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'tembed.data' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy("tembed.data", _HOME)

@@ -11,7 +11,7 @@ import socket
 import time
 from typing import Any
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, first_line
 from tembed.experiments.engines import Ending, ending, task_of
 from tembed.experiments.places import Place
 from tembed.experiments.worker import Task, ask_to_stop, start_worker
@@ -76,7 +76,7 @@ class Cluster:
         except errors.TaskCancelledError:
             return Ending(place, "stopped")
         except errors.RayTaskError as error:
-            why = str(error.cause if error.cause is not None else error).splitlines()[0]
+            why = first_line(error.cause if error.cause is not None else error)
             place.fail(f"the task failed on its node: {why}")
             return Ending(place, "failed", place.failure() or why)
         except errors.RayError as error:
@@ -108,7 +108,7 @@ def connect(address: str) -> Any:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = first_line(error)
         raise TembedError(
             f"no Ray cluster answers at {address!r} ({why}): start one with `ray start --head`, or give the --address "
             "that it printed"

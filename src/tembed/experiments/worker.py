@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, first_line
 from tembed.experiments.places import Place
 from tembed.training.progress import Lines
 from tembed.training.recipe import Recipe
@@ -120,7 +120,7 @@ def work(task: Task) -> int:
         return FAILED
     except Exception as error:  # whatever it is, the other runs go on
         traceback.print_exc()
-        place.fail(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; see {place.log}")
+        place.fail(f"{type(error).__name__}: {first_line(error)}; see {place.log}")
         return FAILED
     finally:
         if not place.in_use():

@@ -1,7 +1,8 @@
 """Recipes, runs and weights (paper §4). Names are imported when first used: a recipe alone needs no torch."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tembed.lazy import lazy
 
 if TYPE_CHECKING:
     from tembed.training.evaluation import Evaluation as Evaluation
@@ -30,14 +31,4 @@ _HOME = {
     "train": "loop",
 }
 
-__all__ = list(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"tembed.training.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'tembed.training' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy("tembed.training", _HOME)

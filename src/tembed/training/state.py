@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, first_line
 
 Tensors = dict[str, Tensor]
 
@@ -91,9 +91,7 @@ def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer
     except TembedError:
         raise
     except Exception as error:  # a checksum is no signature: anything may be in there
-        raise TembedError(
-            f"it does not fit this model ({str(error).splitlines()[0] if str(error) else error!r})"
-        ) from None
+        raise TembedError(f"it does not fit this model ({first_line(error)})") from None
     return state
 
 

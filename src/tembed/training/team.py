@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, first_line
 from tembed.models import Output
 from tembed.training.hardware import Hardware, under_torchrun
 
@@ -86,7 +86,7 @@ class Fabricated(Team):
         except (OSError, RuntimeError) as error:
             if self.world == 1:
                 raise
-            raise Lost(f"the {self.world} processes of the run did not find each other ({_line(error)})") from None
+            raise Lost(f"the {self.world} processes of the run did not find each other ({first_line(error)})") from None
         self.rank = self.fabric.global_rank
 
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
@@ -161,14 +161,10 @@ def _fabric(hardware: Hardware) -> Any:
             plugins=[TorchElasticEnvironment() if under_torchrun() else LightningEnvironment()],
         )
     except (ValueError, RuntimeError, TypeError) as error:
-        raise TembedError(f"lightning-fabric cannot work with {hardware.record()}: {_line(error)}") from None
+        raise TembedError(f"lightning-fabric cannot work with {hardware.record()}: {first_line(error)}") from None
 
 
 def _keep_buffers() -> dict[str, Any]:
     """The option of DDP not to send the running statistics round at each step: they are the same everywhere."""
     options = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers": False}
-
-
-def _line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import tembed
-from tembed.errors import TembedError
+from tembed.errors import TembedError, first_line
 from tembed.models import Network, create_model
 from tembed.training.files import write_file
 from tembed.training.recipe import Recipe
@@ -77,8 +77,7 @@ def load_trained(source: str | Path) -> Trained:
         model = build(recipe, len(classes), size)
         model.load_state_dict(tensors)
     except Exception as error:  # a checksum is no signature: anything may be in there
-        what = str(error).splitlines()[0] if str(error) else repr(error)
-        raise TembedError(f"{path} does not hold the weights that it says ({what})") from None
+        raise TembedError(f"{path} does not hold the weights that it says ({first_line(error)})") from None
     named = ("kind", "recipe", "classes", "input_size", "mean", "std")
     about = {key: value for key, value in record.items() if key not in named}
     return Trained(model.eval(), recipe, classes, size, mean, std, about)

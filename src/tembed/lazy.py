@@ -1,0 +1,22 @@
+"""Names of a package that are imported when first used, so that nobody waits for what he does not use."""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy(
+    package: str, homes: Mapping[str, str], subpackages: Iterable[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in these modules of it."""
+    inside = list(subpackages)
+    names = [*homes, *inside]
+
+    def get(name: str) -> Any:
+        if name in inside:
+            return import_module(f"{package}.{name}")
+        if name in homes:
+            return getattr(import_module(f"{package}.{homes[name]}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted(names), names
