@@ -18,7 +18,7 @@ from tembed.data.reading import Block, Reading
 from tembed.data.reporting import Reporter
 from tembed.data.storage import store
 from tembed.errors import TembedError
-from tembed.training import load_trained
+from tembed.training import Recipe, Run, load_trained
 
 GROUPS = {"vehicles": ["plane", "car", "truck", "ship", "train"], "animals": ["bird", "fish", "cat", "dog", "horse"]}
 FILES = ("geometry", "sprites-predictions", "sprites-embedding", "words", "words-all", "legend")
@@ -221,6 +221,10 @@ def test_the_commands(
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --super-classes g.json", "class 'zebra'"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --baseline rn26/cifar10", "on one dataset"),
         ("analyze damaged", "cannot be read as weights"),
+        ("analyze flipped", "flipped"),
+        ("analyze empty", "empty is not a run folder"),
+        ("analyze begun", "begun has no weights yet"),
+        ("analyze broken", "cannot be read as weights"),
         ("analyze nothing", "is no run folder"),
         ("explain {weights}/rn26.safetensors g.json", "nothing to explain"),
         ("explain {weights}/rn26-embed.safetensors g.json", "g.json: not an image in a known format"),
@@ -238,7 +242,14 @@ def test_a_mistake_gets_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("g.json").write_text('{"a": ["zebra"], "b": ["cat"]}')
-    Path("damaged").write_bytes((weights / "rn26-embed.safetensors").read_bytes()[:-100])
+    whole = (weights / "rn26-embed.safetensors").read_bytes()
+    Path("damaged").write_bytes(whole[:-100])
+    Path("flipped").write_bytes(whole[:-9] + bytes([whole[-9] ^ 16]) + whole[-8:])
+    Path("empty").mkdir()
+    for name in ("begun", "broken"):
+        Path(name).mkdir()
+        Run(Path(name)).claim(Recipe.fast("rn26-embed", "tiny").complete())
+    Run(Path("broken")).best_path.write_bytes(whole[:1000])
     assert main(line.format(weights=weights).split()) == 2
     error = capsys.readouterr().err.splitlines()
     assert said in error[-1]
