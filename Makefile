@@ -6,9 +6,8 @@ READY := .venv/.ready
 
 .PHONY: test demo lint clean
 
-# Waiting threads that spin cost more than they save when another process runs beside the tests.
-export OMP_WAIT_POLICY = PASSIVE
-
+# Tests start processes beside each other, and threads that spin while they wait would slow them all.
+test: export OMP_WAIT_POLICY = PASSIVE
 test: lint
 	$(BIN)/pytest
 
