@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tembed import EmbeddingLoss, Recipe, create_model
 from tembed.data.batches import Batches
 from tembed.data.parts import generate
-from tembed.kernels import bn_relu
+from tembed.kernels import bn_relu, conv_weight
 from tembed.models.network import Output
 from tembed.training.loop import make_optimizer
 from tembed.training.memory import keep_freed_memory
@@ -64,7 +64,10 @@ def plain_step(name: str, weight: float) -> Step:
     step = step_of(model, weight, torch.optim.Adam(model.parameters(), foreach=False), batches())
 
     def without_kernels() -> None:
-        with mock.patch.object(bn_relu, "load", return_value=None):
+        with (
+            mock.patch.object(bn_relu, "load", return_value=None),
+            mock.patch.object(conv_weight, "load", return_value=None),
+        ):
             step()
 
     return without_kernels

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tembed.convolution import Conv3x3, map_gradient, weight_gradient
 from tembed.kernels import bn_relu as kernel
 from tembed.maximizers.bn_relu import Affine, BNReLU
 
@@ -29,7 +30,7 @@ class DenseLayer(nn.Module):
         self.preact = BNReLU(channels)
         self.reduce = nn.Conv2d(channels, 4 * growth, 1)
         self.norm = BNReLU(4 * growth)
-        self.grow = nn.Conv2d(4 * growth, growth, 3, padding=1)
+        self.grow = Conv3x3(4 * growth, growth, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x, self.grow(self.norm(self.reduce(self.preact(x))))], dim=1)
@@ -116,14 +117,15 @@ class DenseFunction(torch.autograd.Function):
             del kept[-13:]
             before, after = Affine(*affines[:4]), Affine(*affines[4:])
             width -= ctx.growth
-            filled = _filled(gathered.settle(width, width + ctx.growth), dim=1)
-            g_z, g_grow, g_grow_bias = _convolution_backward(filled, z, _filled(grow), [True, True, True])
+            g_grown = gathered.settle(width, width + ctx.growth)
+            g_z = map_gradient(_filled(g_grown, dim=1), z, _filled(grow))
+            g_grow = weight_gradient(g_grown, z)
             g_inner, g_after, g_after_bias = kernel.backward(library, g_z, inner, *after)
             g_y, g_reduce, g_reduce_bias = _pointwise_backward(g_inner, y, reduce)
             g_before, g_before_bias = gathered.add(g_y, before.scale, before.shift, before.invstd)
             gradients = [
                 *(g_before, g_before_bias, g_reduce, g_reduce_bias, g_after, g_after_bias),
-                *(g_grow[: ctx.growth], g_grow_bias[: ctx.growth]),
+                *(g_grow, g_grown.sum((0, 2, 3))),
                 *gradients,
             ]
         return None, gathered.settle(0, ctx.width).contiguous(memory_format=torch.channels_last), *gradients
@@ -141,16 +143,6 @@ def _filled(x: Tensor, dim: int = 0) -> Tensor:
 
 def _pointwise_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of a 1x1 convolution for the map, the weight and the bias; the second is faster as a product."""
-    g_x, _, _ = _convolution_backward(g, x, weight, [True, False, False])
+    g_x = map_gradient(g, x, weight)
     rows, columns = (map.permute(0, 2, 3, 1).flatten(0, 2) for map in (g, x))
     return g_x, (rows.T @ columns).view_as(weight), rows.sum(0)
-
-
-def _convolution_backward(
-    g: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients for the map, the weight and the bias of a convolution that keeps the side."""
-    padding = [weight.shape[2] // 2] * 2
-    return torch.ops.aten.convolution_backward(
-        g, x, weight, [len(weight)], [1, 1], padding, [1, 1], False, [0, 0], 1, wanted
-    )

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tembed import maximizers
+from tembed.convolution import Conv3x3
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.maximizers import BNReLU
 from tembed.models.network import BlockFactory, Network
@@ -37,7 +38,7 @@ class Bottleneck(nn.Module):
         self.preact: Any = BNReLU(channels) if preactivate else nn.Identity()
         self.reduce = nn.Conv2d(channels, inner, 1, stride=stride, bias=False)
         self.norm = BNReLU(inner)
-        self.match = nn.Conv2d(inner, inner, 3, padding=1, bias=False)
+        self.match = Conv3x3(inner, inner)
         self.maximizer = maximizer(inner)
         self.embed = nn.Conv2d(inner, out, 1, bias=False)
         self.shortcut = nn.Conv2d(channels, out, 1, stride=stride, bias=False) if project else None

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tembed.convolution import Conv3x3
 from tembed.embedding import FeatureEmbedding
 from tembed.maximizers import BNReLU
 from tembed.models.network import BlockFactory, Network
@@ -20,9 +21,9 @@ class BasicUnit(nn.Module):
     def __init__(self, channels: int, out: int, stride: int = 1):
         super().__init__()
         self.preact = BNReLU(channels)
-        self.conv1 = nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False)
+        self.conv1 = Conv3x3(channels, out, stride=stride)
         self.norm = BNReLU(out)
-        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.conv2 = Conv3x3(out, out)
         self.shortcut = (
             nn.Conv2d(channels, out, 1, stride=stride, bias=False) if channels != out or stride > 1 else None
         )

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 import tembed
-from tembed.kernels import bn_relu
+from tembed.kernels import conv_weight
 from tembed.training.hardware import Hardware
 
 HARDWARE = Hardware(accelerator="cpu", devices=1, nodes=1).record()
@@ -34,7 +34,7 @@ def environment(hardware: dict[str, Any]) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "kernels": "fused" if hardware["accelerator"] == "cpu" and bn_relu.load() is not None else "torch",
+        "kernels": "own" if hardware["accelerator"] == "cpu" and conv_weight.load() is not None else "torch",
         "gpu": torch.cuda.get_device_name() if hardware["accelerator"] == "cuda" else None,
         **hardware,
     }
