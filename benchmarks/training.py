@@ -35,7 +35,7 @@ MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
 BATCH = 64
 STEPS = 4  # of each, in a round
 ROUNDS = 7
-PAIRS = 40
+PAIRS = 150
 SIDE = 1024  # of the matrices
 
 Step = Callable[[], object]

@@ -118,14 +118,15 @@ class DenseFunction(torch.autograd.Function):
             before, after = Affine(*affines[:4]), Affine(*affines[4:])
             width -= ctx.growth
             g_grown = gathered.settle(width, width + ctx.growth)
-            g_z = map_gradient(_filled(g_grown, dim=1), z, _filled(grow))
+            filled = _filled(g_grown, dim=1)
+            g_z = map_gradient(filled, z, _filled(grow))
             g_grow = weight_gradient(g_grown, z)
             g_inner, g_after, g_after_bias = kernel.backward(library, g_z, inner, *after)
             g_y, g_reduce, g_reduce_bias = _pointwise_backward(g_inner, y, reduce)
             g_before, g_before_bias = gathered.add(g_y, before.scale, before.shift, before.invstd)
             gradients = [
                 *(g_before, g_before_bias, g_reduce, g_reduce_bias, g_after, g_after_bias),
-                *(g_grow, g_grown.sum((0, 2, 3))),
+                *(g_grow, filled.sum((0, 2, 3))[: ctx.growth]),
                 *gradients,
             ]
         return None, gathered.settle(0, ctx.width).contiguous(memory_format=torch.channels_last), *gradients
