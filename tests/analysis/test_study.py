@@ -179,6 +179,23 @@ def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monke
         tsne(points[:50])
 
 
+def test_maps_made_together_are_those_made_alone(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
+    spaces = {"all": points, "half": points[:150], "first": points[:, :2]}
+    found = maps.map_all(spaces, tmp_path)
+    assert list(found) == list(spaces)
+    for name, space in spaces.items():
+        np.testing.assert_array_equal(found[name], tsne(space))
+    assert len(list(tmp_path.glob("map-*"))) == 3
+
+
+def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
+    points = np.random.default_rng(0).standard_normal((2000, 5)).astype(np.float32)
+    with pytest.raises(TembedError, match="too few"):
+        maps.map_all({"few": points[:50], "many": points}, tmp_path)
+    assert not list(tmp_path.glob("map-*"))
+
+
 def test_an_image_is_explained_where_it_is_bright(weights: Path, tmp_path: Path) -> None:
     Image.new("RGB", (40, 24), (200, 10, 10)).save(tmp_path / "wide.png")
     Image.new("L", (16, 16), 90).save(tmp_path / "exact.png")

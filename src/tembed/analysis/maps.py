@@ -2,12 +2,12 @@
 
 import hashlib
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tembed.analysis.extra import needs
 from tembed.analysis.features import Floats
@@ -37,12 +37,15 @@ def principal(points: Floats, components: int = COMPONENTS) -> Floats:
     return (x @ (chosen * sign)).float().numpy()
 
 
-def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None, what: str = "t-SNE") -> NDArray[np.float32]:
-    """The map ``(P, 2)`` of points ``(P, d)``: PCA, exact neighbours, then openTSNE with as many threads as torch."""
+def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None) -> Floats:
+    """The map ``(P, 2)`` of points ``(P, d)``: PCA, exact neighbours, then openTSNE on one thread."""
+    return map_all({"points": points}, None, seed, reporter)["points"]
+
+
+def _tsne(points: Floats, seed: int, reporter: Reporter, what: str) -> Floats:
     openTSNE = needs("openTSNE")
     affinity = needs("openTSNE.affinity")
     neighbors = needs("openTSNE.nearest_neighbors")
-    reporter, threads = reporter or Reporter(), torch.get_num_threads()
     if len(points) < 3 * PERPLEXITY:
         raise TembedError(f"{len(points)} points are too few for a map: give more --images-per-class")
     reduced = principal(points)
@@ -50,7 +53,7 @@ def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None, what: 
     # Equal points at distance zero would leave the width of their kernel undefined.
     distances = np.maximum(distances, np.float32(1e-6) * distances.mean() + np.finfo(np.float32).tiny)
     alike = affinity.PerplexityBasedNN(
-        knn_index=neighbors.PrecomputedNeighbors(places, distances), perplexity=PERPLEXITY, n_jobs=threads
+        knn_index=neighbors.PrecomputedNeighbors(places, distances), perplexity=PERPLEXITY, n_jobs=1
     )
     start = openTSNE.initialization.rescale(reduced[:, :2].astype(np.float64))
     if start.shape[1] < 2:
@@ -62,27 +65,23 @@ def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None, what: 
         reporter.progress(what, done + iteration, EARLY + LATE)
 
     told: dict[str, Any] = {"callbacks": watch, "callbacks_every_iters": 10}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own dependencies
-        embedding = openTSNE.TSNEEmbedding(
-            start,
-            alike,
-            negative_gradient_method="fft" if len(points) >= MANY else "bh",
-            n_jobs=threads,
-            random_state=seed,
-            **told,
-        )
-        embedding = embedding.optimize(EARLY, exaggeration=12, momentum=0.5)
-        done = EARLY
-        embedding = embedding.optimize(LATE, momentum=0.8)
+    embedding = openTSNE.TSNEEmbedding(
+        start,
+        alike,
+        negative_gradient_method="fft" if len(points) >= MANY else "bh",
+        n_jobs=1,  # more gain nothing
+        random_state=seed,
+        **told,
+    )
+    embedding = embedding.optimize(EARLY, exaggeration=12, momentum=0.5)
+    done = EARLY
+    embedding = embedding.optimize(LATE, momentum=0.8)
     reporter.progress(what, EARLY + LATE, EARLY + LATE)
     return np.asarray(embedding, np.float32)
 
 
-def mapped(
-    points: Floats, folder: Path, seed: int = 0, reporter: Reporter | None = None, what: str = "t-SNE"
-) -> Floats:
-    """As `tsne`, kept in ``folder``."""
+def _kept(points: Floats, folder: Path, seed: int, reporter: Reporter, what: str) -> Floats:
+    """As `_tsne`, kept in ``folder``."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
     digest = hashlib.sha256(settings.encode())
     digest.update(np.ascontiguousarray(points).data)
@@ -91,9 +90,45 @@ def mapped(
         try:
             return unseal(path, KIND)[0]["map"].numpy()
         except TembedError as error:
-            (reporter or Reporter()).say(f"computing the map anew: {error}")
-    found = tsne(points, seed, reporter, what)
+            reporter.say(f"computing the map anew: {error}")
+    found = _tsne(points, seed, reporter, what)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(path, seal({"map": torch.from_numpy(found)}, {"kind": KIND, "what": what}))
     return found
+
+
+class Stoppable(Reporter):
+    """Passes on what it is told, until it is stopped: then whoever tells it something ends."""
+
+    def __init__(self, reporter: Reporter):
+        self.reporter, self.stopped = reporter, False
+
+    def say(self, line: str) -> None:
+        self.reporter.say(line)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        if self.stopped:
+            raise InterruptedError(what)
+        self.reporter.progress(what, done, total)
+
+
+def map_all(
+    spaces: dict[str, Floats], folder: Path | None, seed: int = 0, reporter: Reporter | None = None
+) -> dict[str, Floats]:
+    """The maps of several sets of points, one on each core, kept in ``folder`` if there is one."""
+    watched = Stoppable(reporter or Reporter())
+
+    def one(name: str) -> Floats:
+        what = f"t-SNE of {name}"
+        if folder is None:
+            return _tsne(spaces[name], seed, watched, what)
+        return _kept(spaces[name], folder, seed, watched, what)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        warnings.simplefilter("ignore")  # of what openTSNE itself depends on
+        try:
+            return dict(zip(spaces, pool.map(one, spaces), strict=True))
+        except BaseException:  # Ctrl-C too
+            watched.stopped = True
+            raise

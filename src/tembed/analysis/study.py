@@ -14,7 +14,7 @@ from tembed.analysis.features import Features, Floats, collect, collected, pixel
 from tembed.analysis.figures import geometry_figure, legend_figure, words_figure
 from tembed.analysis.hull import hull_claims
 from tembed.analysis.kinship import kinship_claims
-from tembed.analysis.maps import mapped, tsne
+from tembed.analysis.maps import map_all
 from tembed.analysis.sampling import Groups, find_groups, group_labels, images_per_class, sample
 from tembed.analysis.separation import separation_claims, spaces_of
 from tembed.analysis.sprites import SIDE, sprite_map
@@ -79,31 +79,22 @@ class Analysis:
 
     # --- maps
 
-    def map(self, points: Floats, what: str) -> Floats:
-        """The t-SNE map of points, kept where the analysis keeps its maps."""
-        what = f"t-SNE of {what}"
-        if self.cache is None:
-            return tsne(points, self.seed, self.reporter, what)
-        return mapped(points, self.cache, self.seed, self.reporter, what)
-
     @cached_property
     def geometry_maps(self) -> dict[str, Floats]:
         """The maps of Fig. 5, by the names of `spaces_of`."""
-        return {name: self.map(space, name) for name, space in spaces_of(self.features, self.baseline).items()}
+        return map_all(spaces_of(self.features, self.baseline), self.cache, self.seed, self.reporter)
 
     @cached_property
-    def prediction_map(self) -> Floats:
-        """By class predictions: ``(P, 2)``."""
+    def sprite_maps(self) -> dict[str, Floats]:
+        """Those of Fig. 6: by class predictions, ``(P, 2)``, and by embedding vectors, with class vectors and zero
+        behind, ``(P + C + 1, 2)``; deep supervision has no embedding.
+        """
         assert self.features.softmax is not None
-        return self.map(self.features.softmax, "predictions")
-
-    @cached_property
-    def embedding_map(self) -> Floats | None:
-        """By embedding vectors, class vectors and zero behind: ``(P + C + 1, 2)``; None for deep supervision."""
+        spaces = {"predictions": self.features.softmax}
         embedding, values = self.features.embedding, self.features.values
-        if embedding is None or values is None:
-            return None
-        return self.map(np.concatenate([embedding, values, np.zeros_like(values[:1])]), "embedding vectors")
+        if embedding is not None and values is not None:
+            spaces["embedding vectors"] = np.concatenate([embedding, values, np.zeros_like(values[:1])])
+        return map_all(spaces, self.cache, self.seed, self.reporter)
 
     # --- words and claims
 
@@ -144,11 +135,11 @@ class Analysis:
 
     def prediction_sprites(self, side: int = SIDE) -> Any:
         """The left of Fig. 6 as a Pillow picture."""
-        return self._sprites(self.prediction_map, "patches by class prediction", side)
+        return self._sprites(self.sprite_maps["predictions"], "patches by class prediction", side)
 
     def embedding_sprites(self, side: int = SIDE) -> Any:
         """The right of Fig. 6; None for deep supervision, which has no embedding."""
-        places = self.embedding_map
+        places = self.sprite_maps.get("embedding vectors")
         return None if places is None else self._sprites(places, "patches by embedding vector f'", side)
 
     def _sprites(self, places: Floats, title: str, side: int) -> Any:

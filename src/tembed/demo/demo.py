@@ -41,7 +41,7 @@ class Demo:
             train_images=self.train_images,
             seed=self.seed,
             batch_size=32,
-            lr=2e-3,
+            lr=1e-2,
         )
 
 
