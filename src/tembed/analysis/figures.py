@@ -60,14 +60,17 @@ def geometry_figure(
     A panel is its title, its map ``(P, 2)`` and each point's class; ``groups``: their names, and each class's group.
     """
     rows = 2 if groups else 1
-    made = figure(4.6 * len(panels) + 2.2, 4.8 * rows)
+    longest = max(map(len, [*classes[:NAMED], *(groups[0] if groups else ())]))
+    beside = max(2.0, 0.6 + 0.09 * longest)  # inches for the names
+    width = 4.6 * len(panels) + 0.2 + beside
+    made = figure(width, 4.8 * rows)
     axes = made.subplots(rows, len(panels), squeeze=False)
     for column, (title, places, labels) in enumerate(panels):
         _scatter(axes[0][column], places, unit(colours)[labels])
         axes[0][column].set_title(title, fontsize=12)
         if groups:
             _scatter(axes[1][column], places, unit(_group_colours(len(groups[0])))[groups[1][labels]])
-    right = 1 - 2.0 / (4.6 * len(panels) + 2.2)
+    right = 1 - beside / width
     made.subplots_adjust(0.01, 0.02, right, 0.95, wspace=0.03, hspace=0.05)
     _names(made, classes, colours, right, 0.95)
     if groups:
