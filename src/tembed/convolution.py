@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_weight
 
 from tembed.kernels import conv_weight as kernel
+from tembed.kernels.build import walkable
 
 
 class Conv3x3(nn.Conv2d):
@@ -31,15 +32,11 @@ class Conv3x3(nn.Conv2d):
         return (
             usual
             and not torch.jit.is_tracing()
-            and x.ndim == 4
             and kernel.fits(self.in_channels, self.out_channels)
-            and all(_plain(tensor) for tensor in (x, self.weight))
+            and walkable(x)
+            and walkable(self.weight)
             and kernel.load() is not None
         )
-
-
-def _plain(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous(memory_format=torch.channels_last)
 
 
 class Conv3x3Function(torch.autograd.Function):

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tembed.kernels.build import compiled, pointers
+from tembed.kernels.build import compiled, pixel_step, pointers, walkable
 
 SOURCE = Path(__file__).with_name("bn_relu.c")
 
@@ -29,13 +29,7 @@ def load() -> ctypes.CDLL | None:
 
 def fits(x: Tensor) -> bool:
     """Whether the kernel can walk this map."""
-    return (
-        x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and x.ndim == 4
-        and x.numel() > x.shape[1]  # with one value a channel there is no variance: torch has the error for it
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
+    return walkable(x) and x.numel() > x.shape[1]  # of one value a channel torch has the error: there is no variance
 
 
 def statistics(library: ctypes.CDLL, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,9 +103,8 @@ class Gathered:
 
 def _plan(x: Tensor) -> Plan:
     count, channels, height, width = x.shape
-    step = x.stride(3) if width > 1 else x.stride(2) if height > 1 else x.stride(0)
     threads = min(torch.get_num_threads(), 1 + x.numel() // 16384)  # a thread is worth some work
-    return Plan(count * height * width, channels, step, threads)
+    return Plan(count * height * width, channels, pixel_step(x), threads)
 
 
 def _prepare(x: Tensor) -> tuple[Plan, Tensor, Tensor]:

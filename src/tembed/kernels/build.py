@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
@@ -39,6 +40,17 @@ def compiled(source: Path) -> ctypes.CDLL | None:
 def pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
     """Where the numbers of each tensor lie, for a call of the library."""
     return [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
+
+
+def walkable(x: Tensor) -> bool:
+    """Whether a map is as the kernels take them: on the CPU, in float32, its channels innermost."""
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim == 4
+    return plain and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def pixel_step(x: Tensor) -> int:
+    """Numbers from a pixel to the next: more than the channels in a slice of them."""
+    return x.stride(3) if x.shape[3] > 1 else x.stride(2) if x.shape[2] > 1 else x.stride(0)
 
 
 def _build(source: Path, flags: tuple[str, ...]) -> Path:

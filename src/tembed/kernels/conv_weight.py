@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tembed.kernels.build import compiled, pointers
+from tembed.kernels.build import compiled, pixel_step, pointers
 
 SOURCE = Path(__file__).with_name("conv_weight.c")
 IN = 16
@@ -40,7 +40,7 @@ def weight_gradient(library: ctypes.CDLL, x: Tensor, g: Tensor, side: int, strid
     """Of square kernels, from the map and the gradient of the output, which may be a slice of a map's channels."""
     images, channels, height, width = x.shape
     _, out, g_height, g_width = g.shape
-    step = g.stride(3) if g_width > 1 else g.stride(2) if g_height > 1 else g.stride(0)
+    step = pixel_step(g)
     rows = min(g_height, max(1, PIXELS // g_width))
     together = min(images, max(1, PIXELS // (rows * g_width))) if rows == g_height else 1
     threads = min(torch.get_num_threads(), images)

@@ -38,7 +38,7 @@ class BNReLU(nn.BatchNorm2d):
 
     def with_input(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """BN-ReLU of a map, and the map itself for a shortcut around it: their gradients meet in the same kernel."""
-        if self.has_kernel(a) and not (self._forward_hooks or self._forward_pre_hooks or self._backward_hooks):
+        if self.has_kernel(a) and not has_listeners(self):
             return BNReLUWithInput.apply(self, a, self.weight, self.bias)
         return self(a), a
 
@@ -64,6 +64,11 @@ class BNReLU(nn.BatchNorm2d):
         invstd = (variance + self.eps).rsqrt_()
         scale = self.weight * invstd
         return Affine(mean, scale, torch.addcmul(self.bias, mean, scale, value=-1), invstd)
+
+
+def has_listeners(module: nn.Module) -> bool:
+    """Whether a hook waits for a call of the module, so that nothing may go past it."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 class BNReLUFunction(torch.autograd.Function):

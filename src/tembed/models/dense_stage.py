@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from tembed.convolution import Conv3x3, map_gradient, weight_gradient
 from tembed.kernels import bn_relu as kernel
-from tembed.maximizers.bn_relu import Affine, BNReLU
+from tembed.maximizers.bn_relu import Affine, BNReLU, has_listeners
 
 VECTOR = 16
 """Convolutions write this many channels faster than fewer."""
@@ -53,7 +53,7 @@ def _fusible(layers: Sequence[DenseLayer], x: Tensor) -> bool:
     """In training on the CPU, where every part is as it was built and nobody listens to it."""
     for layer in layers:
         parts = (layer, layer.preact, layer.reduce, layer.norm, layer.grow)
-        if any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts):
+        if any(map(has_listeners, parts)):
             return False
         if any(type(bn) is not BNReLU or not bn.follows_batch for bn in (layer.preact, layer.norm)):
             return False
