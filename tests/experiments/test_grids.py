@@ -81,7 +81,7 @@ def test_changing_one_setting_changes_only_the_names_that_it_touches() -> None:
 
 
 def test_a_run_is_found_by_its_recipe_whatever_its_folder_is_called(tmp_path: Path) -> None:
-    from tembed.training.files import write_json
+    from tembed.files import write_json
 
     recipe = Recipe.fast("rn26", "tiny").complete()
     (tmp_path / "by-hand").mkdir()

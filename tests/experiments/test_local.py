@@ -11,9 +11,10 @@ from experiments.grids import MINE, left_by, runs_of, start_grid, wait_until_tra
 from training.kill_many import starts
 
 from tembed.cli.main import main
-from tembed.experiments.engines import Local, cores
+from tembed.experiments.engines import Local
 from tembed.experiments.grids import load_grid
 from tembed.experiments.places import find_places
+from tembed.machine import cores
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import torch
 
 import tembed
 from tembed.errors import TembedError
+from tembed.files import locked
 from tembed.training import Recipe, Run, evaluate, load, train
-from tembed.training.files import locked
 from tembed.training.inputs import load_inputs, resized
 from tembed.training.loop import Training
 from tembed.training.progress import Lines, Watcher

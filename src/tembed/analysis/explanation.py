@@ -17,8 +17,8 @@ from tembed.data.decoding import decode_batch
 from tembed.data.images import ImageSet
 from tembed.data.reading import UInt8
 from tembed.errors import TembedError
+from tembed.files import explained
 from tembed.training import Trained, load_trained
-from tembed.training.files import explained
 
 LEADING = 4
 """Classes with a heat map of their own."""

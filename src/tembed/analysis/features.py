@@ -21,8 +21,8 @@ from tembed.data.reading import Int64, UInt8
 from tembed.data.reporting import Reporter
 from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
 from tembed.errors import TembedError
+from tembed.files import explained, write_file
 from tembed.training.determinism import reproducible
-from tembed.training.files import explained, write_file
 from tembed.training.sealed import checksum, seal, unseal
 from tembed.training.weights import Trained
 

@@ -15,7 +15,7 @@ from tembed.analysis.features import Features, Floats
 from tembed.analysis.sprites import marked
 from tembed.analysis.words import Words
 from tembed.data.reading import Int64, UInt8
-from tembed.training.files import write_file
+from tembed.files import write_file
 
 NAMED = 20
 """Classes that a legend lists; more than that would not fit."""

@@ -14,7 +14,7 @@ from tembed.analysis.features import Floats
 from tembed.analysis.neighbours import nearest
 from tembed.data.reporting import Reporter
 from tembed.errors import TembedError
-from tembed.training.files import explained, write_file
+from tembed.files import explained, write_file
 from tembed.training.sealed import seal, unseal
 
 COMPONENTS = 50

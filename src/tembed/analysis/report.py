@@ -11,7 +11,7 @@ from tembed.analysis.claim import Claim
 from tembed.analysis.figures import save_figure, save_image
 from tembed.analysis.sprites import SIDE
 from tembed.analysis.study import Analysis
-from tembed.training.files import explained, write_file, write_json
+from tembed.files import explained, write_file, write_json
 
 SHOWN = 1600
 """Longer side of the pictures inside the HTML page, in pixels."""

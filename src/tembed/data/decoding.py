@@ -19,6 +19,7 @@ from tembed.data.reading import Block, Origin, UInt8
 from tembed.data.reporting import Reporter
 from tembed.data.trees import Tree, read, where
 from tembed.errors import TembedError
+from tembed.machine import cores
 
 BATCH_IMAGES = 256
 BATCH_BYTES = 8 << 20
@@ -93,19 +94,19 @@ def _check_shape(tree: Tree, name: str, shape: tuple[int, ...], first: str, expe
 
 
 def _decode_batches(tree: Tree, items: list[Item], size: int | None) -> Iterator[tuple[list[Item], list[Decoded]]]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = cores()
     with ExitStack() as stack:
         submit: Callable[..., Future[list[Decoded]]] = _at_once
-        if len(items) >= WORTH_PROCESSES and cores > 1:
+        if len(items) >= WORTH_PROCESSES and workers > 1:
             # spawned, not forked: a fork of a process with torch's threads can hang
-            pool = ProcessPoolExecutor(cores, get_context("spawn"), initializer=_end_with_parent)
+            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_with_parent)
             stack.callback(pool.shutdown, cancel_futures=True)
             submit = pool.submit
         waiting: deque[tuple[list[Item], Future[list[Decoded]]]] = deque()
         try:
             for batch, encoded in _encoded_batches(tree, items):
                 waiting.append((batch, submit(decode_batch, encoded, size)))
-                if len(waiting) > 2 * cores:
+                if len(waiting) > 2 * workers:
                     ready, future = waiting.popleft()
                     yield ready, future.result()
             while waiting:

@@ -6,7 +6,6 @@ it) can be measured. ``PARTS_OF`` is the design. Colours, place, scale, tilt, si
 say nothing of the class.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +17,7 @@ from tembed.data.images import ImageSet
 from tembed.data.part_layouts import LAYOUTS
 from tembed.data.part_shapes import Brush, Paints
 from tembed.errors import TembedError
+from tembed.machine import cores
 
 SUPER_CLASSES: dict[str, tuple[str, ...]] = {
     "vehicles": ("plane", "car", "truck", "ship", "train"),
@@ -60,7 +60,7 @@ def generate(count: int = 12000, seed: int = 0, size: int = 32) -> ImageSet:
         label, which = chunk
         images[which], part_map[which] = _draw(CLASSES[label], which, seed, size)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(fill, chunks))
     return ImageSet(
         images=torch.from_numpy(images).permute(0, 3, 1, 2),

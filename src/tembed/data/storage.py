@@ -26,6 +26,7 @@ from tembed.data.catalogue import KNOWN
 from tembed.data.npy import NpyWriter, array_sha256, write_array
 from tembed.data.reading import Int64, Reading, UInt8
 from tembed.errors import TembedError
+from tembed.files import sync_folder
 
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all others are uint8
@@ -195,7 +196,7 @@ def store(
 
 def _settle(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
     """Renames the finished folder into place; over an equal dataset each file replaces its equal."""
-    _sync(folder)
+    sync_folder(folder)
     try:
         os.rename(folder, target)
     except OSError as error:
@@ -210,7 +211,7 @@ def _settle(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
         for key in (*manifest["files"], "manifest"):
             file = f"{key}.json" if key == "manifest" else f"{key}.npy"
             os.replace(folder / file, target / file)
-    _sync(target.parent)
+    sync_folder(target.parent)
 
 
 @contextmanager
@@ -245,14 +246,6 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

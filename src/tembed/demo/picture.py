@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from tembed.demo.evidence import Evidence, Example
+from tembed.files import write_file
 from tembed.training import Run
-from tembed.training.files import write_file
 
 TILE, GAP, TEXT = 132, 14, 15
 CHART = (640, 300)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tembed.demo.evidence import Evidence
+from tembed.files import write_file
 from tembed.training import Run
-from tembed.training.files import write_file
 from tembed.training.progress import clock
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tembed.experiments.engines import Ending, Engine
 from tembed.experiments.places import Place
 from tembed.experiments.progress import GridWatcher
-from tembed.training.files import explained
+from tembed.files import explained
 from tembed.training.stopping import Wish
 
 POLL = 0.2

@@ -1,6 +1,5 @@
 """Engines run workers somewhere. This one runs them here, a few at a time."""
 
-import os
 import subprocess
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -8,6 +7,7 @@ from typing import Literal, Protocol
 from tembed.errors import TembedError
 from tembed.experiments.places import Place
 from tembed.experiments.worker import BUSY, STOPPED, Task, ask_to_stop, start_worker, why_it_ended
+from tembed.machine import cores
 
 How = Literal["finished", "busy", "stopped", "failed", "lost"]
 
@@ -38,11 +38,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Leave nothing behind."""
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Local:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tembed.errors import TembedError
-from tembed.training.files import read_json, write_json
+from tembed.files import read_json, write_json
 from tembed.training.recipe import WEIGHT, Recipe
 from tembed.training.run import Run
 

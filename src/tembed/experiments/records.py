@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.errors import TembedError
-from tembed.training.files import read_json
+from tembed.files import read_json
 from tembed.training.recipe import Recipe
 from tembed.training.results import summary
 from tembed.training.run import Run, find_runs

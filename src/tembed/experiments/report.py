@@ -7,7 +7,7 @@ from tembed.experiments.document import Block, Figure, Heading, Items, Text, to_
 from tembed.experiments.figures import curves, depth_figure, lambda_figure, maximizer_figure
 from tembed.experiments.records import Collected, collect
 from tembed.experiments.tables import by_regime, claims, other_cells, significance, table1
-from tembed.training.files import explained, write_file
+from tembed.files import explained, write_file
 
 TITLE = "Feature embedding by template matching: measured beside the paper"
 

@@ -93,8 +93,8 @@ def work(task: Task) -> int:
     """Train, and return how it ended."""
     import torch
 
+    from tembed.files import InUse
     from tembed.training import Hardware, Stopped, train
-    from tembed.training.files import InUse
     from tembed.training.memory import keep_freed_memory
 
     torch.set_num_threads(task.threads)

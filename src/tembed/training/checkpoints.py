@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.errors import TembedError
-from tembed.training.files import explained, sync_folder, write_aside
+from tembed.files import explained, sync_folder, write_aside
 from tembed.training.sealed import seal, unseal
 from tembed.training.state import Tensors
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import tembed
 from tembed.errors import TembedError
+from tembed.machine import cores
 from tembed.training.hardware import Hardware
 from tembed.training.progress import Watcher
 from tembed.training.recipe import Recipe
@@ -160,10 +161,6 @@ def _common(hardware: Hardware) -> dict[str, str]:
     home = str(Path(tembed.__file__).parents[1])
     given["PYTHONPATH"] = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     if "OMP_NUM_THREADS" not in os.environ and hardware.accelerator == "cpu":
-        given["OMP_NUM_THREADS"] = str(max(1, _cores() // (hardware.devices or 1)))
+        given["OMP_NUM_THREADS"] = str(max(1, cores() // (hardware.devices or 1)))
     decided = any(name in os.environ for name in POLICIES) and CHOICE not in os.environ
     return given if decided else given | ASLEEP  # they share the cores
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

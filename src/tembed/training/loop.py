@@ -13,11 +13,11 @@ from torch import nn
 
 from tembed.data.batches import Batches
 from tembed.errors import TembedError
+from tembed.files import explained, locked, write_json
 from tembed.losses import EmbeddingLoss
 from tembed.training.compiling import compile_stages
 from tembed.training.determinism import reproducible
 from tembed.training.evaluation import Evaluation, evaluate_batches
-from tembed.training.files import explained, locked, write_json
 from tembed.training.hardware import Hardware, under_torchrun
 from tembed.training.inputs import Inputs, load_inputs, resized
 from tembed.training.launching import Job, launch

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.errors import TembedError
-from tembed.training.files import explained, read_json, write_json
+from tembed.files import explained, read_json, write_json
 from tembed.training.run import Run
 
 

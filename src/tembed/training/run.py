@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tembed.errors import TembedError
+from tembed.files import explained, read_json, write_file, write_json
 from tembed.training.checkpoints import Checkpoints
-from tembed.training.files import explained, read_json, write_file, write_json
 from tembed.training.recipe import Recipe
 
 CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")

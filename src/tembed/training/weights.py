@@ -10,8 +10,8 @@ from torch import Tensor
 
 import tembed
 from tembed.errors import TembedError, first_line
+from tembed.files import write_file
 from tembed.models import Network, create_model
-from tembed.training.files import write_file
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run
 from tembed.training.sealed import seal, unseal
