@@ -27,6 +27,7 @@ from tembed.data.batches import Batches
 from tembed.data.parts import generate
 from tembed.kernels import bn_relu, conv_weight
 from tembed.models.network import Output
+from tembed.training.compiling import compile_stages
 from tembed.training.loop import make_optimizer
 from tembed.training.memory import keep_freed_memory
 from tembed.training.weights import build
@@ -83,7 +84,9 @@ def our_step(name: str, weight: float, compile: bool = False) -> Step:
     recipe = Recipe.paper(name, "parts", batch_size=BATCH).complete()
     model = build(recipe, classes=10, input_size=32)
     optimizer = make_optimizer(recipe, model)
-    return step_of(torch.compile(model) if compile else model, weight, optimizer, batches())
+    if compile:
+        compile_stages(model, BATCH)
+    return step_of(model, weight, optimizer, batches())
 
 
 def seconds(work: Step, times: int) -> float:

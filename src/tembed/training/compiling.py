@@ -1,23 +1,32 @@
-"""The network's stages through torch.compile, and what that needs of the machine."""
+"""The stages of a network through torch.compile, and what that needs of the machine."""
 
 import os
 import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
 
 from tembed.errors import TembedError
 from tembed.models import Network
 
+Part = Callable[[Tensor], Tensor]
 
-def compile_stages(model: Network) -> None:
-    """Compile all but the block, which has few of the operations, in place: no name changes.
 
-    Training, evaluation and a new image side may each compile again. The block's window depends on the side, so that
-    it would for certain.
+def compile_stages(model: Network, batch: int) -> None:
+    """Compile all but the block for training on ``batch`` images, in place: no name changes.
+
+    Shapes are fixed, because a DenseNet with free ones takes torch many times as long to trace. So each image side is
+    compiled for itself, and other batches, such as the last of an epoch or those of evaluation, stay as they are.
     """
     for part in ("features", "classify"):
-        setattr(model, part, torch.compile(getattr(model, part), dynamic=True))
+        plain = getattr(model, part)
+        setattr(model, part, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
+
+
+def _for_training(model: Network, batch: int, plain: Part, compiled: Part) -> Part:
+    return lambda x: (compiled if model.training and len(x) == batch else plain)(x)
 
 
 def check_compiler(accelerator: str) -> None:

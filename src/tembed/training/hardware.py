@@ -23,7 +23,7 @@ class Hardware:
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
     """numbers to compute with; 16-mixed for GPUs only"""
     compile: bool = False
-    """compile the network's stages (torch.compile)"""
+    """compile the network's stages (torch.compile), for GPUs: on a CPU the package's own kernels are faster"""
 
     @property
     def world(self) -> int:

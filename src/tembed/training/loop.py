@@ -121,7 +121,7 @@ class Training:
         self.model = build(recipe, len(inputs.classes), self.side)
         self.optimizer = make_optimizer(recipe, self.model)
         if self.hardware.compile:
-            compile_stages(self.model)
+            compile_stages(self.model, len(inputs.train.indices(0, 0)))
         self.forward, self.stepper = team.setup(self.model, self.optimizer)
         self.loss = EmbeddingLoss(recipe.weight or 0.0)
         self.state = State()
