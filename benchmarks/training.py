@@ -34,8 +34,8 @@ from tembed.training.weights import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
 BATCH = 64
-STEPS = 4  # of each, in a round
-ROUNDS = 7
+STEPS = 3  # of each, in a round
+ROUNDS = 5
 PAIRS = 150
 SIDE = 1024  # of the matrices
 

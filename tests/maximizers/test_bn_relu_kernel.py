@@ -110,6 +110,11 @@ def test_other_maps_take_torchs_operations(x: Tensor) -> None:
     torch.testing.assert_close(bn(x), F.relu(nn.BatchNorm2d.forward(twin, x)))
 
 
+def test_parameters_of_another_type_are_torchs_error() -> None:
+    with pytest.raises(RuntimeError, match="type"):
+        BNReLU(8, dtype=torch.double)(channels_last(4, 8, 3, 3))
+
+
 def test_one_value_a_channel_is_torchs_error() -> None:
     with pytest.raises(ValueError, match="more than 1 value"):
         BNReLU(8)(torch.ones(1, 8, 1, 1))

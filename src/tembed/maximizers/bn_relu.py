@@ -44,7 +44,9 @@ class BNReLU(nn.BatchNorm2d):
 
     def has_kernel(self, a: Tensor) -> bool:
         """Whether the fused kernel takes this map."""
-        return self.follows_batch and not torch.jit.is_tracing() and kernel.fits(a) and kernel.load() is not None
+        usual = self.follows_batch and not torch.jit.is_tracing()
+        alike = usual and (a.dtype, a.device) == (self.weight.dtype, self.weight.device)
+        return alike and kernel.fits(a) and kernel.load() is not None
 
     @property
     def follows_batch(self) -> bool:
