@@ -11,6 +11,9 @@ from typing import Any
 
 from tembed.errors import TembedError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 class InUse(TembedError):
     """Another process holds the lock."""
@@ -65,9 +68,9 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in FULL:
             way_out = "free some space"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        elif error.errno in FORBIDDEN:
             way_out = "make it writable"
         elif error.errno in (errno.ENOENT, errno.ENOTDIR):
             way_out = "its folder is gone or in the way; put it back"

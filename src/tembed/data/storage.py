@@ -26,7 +26,7 @@ from tembed.data.catalogue import KNOWN
 from tembed.data.npy import NpyWriter, array_sha256, write_array
 from tembed.data.reading import Int64, Reading, UInt8
 from tembed.errors import TembedError
-from tembed.files import sync_folder
+from tembed.files import FORBIDDEN, FULL, sync_folder
 
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all others are uint8
@@ -254,9 +254,9 @@ def explained(root: Path, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in FULL:
             way_out = "free some space there"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        elif error.errno in FORBIDDEN:
             way_out = "make it writable"
         else:
             way_out = "check that path"
