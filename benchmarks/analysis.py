@@ -15,19 +15,19 @@ from pathlib import Path
 import torch
 
 from tembed.analysis import analyze, write_analysis
-from tembed.data.reporting import Reporter
+from tembed.reporting.progress import Progress
 
 
-class Stages(Reporter):
+class Stages(Progress):
     """Notes when each stage was first and last heard of."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
         self.spans: dict[str, tuple[float, float]] = {}
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def update(self, task: str, done: float, total: float, **numbers: object) -> None:
         now = time.perf_counter() - self.start
-        self.spans[what] = (self.spans.get(what, (now, now))[0], now)
+        self.spans[task] = (self.spans.get(task, (now, now))[0], now)
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def main() -> None:
             baseline="rn26/cifar10",
             images_per_class=given.images_per_class,
             cache=out / "cache",
-            reporter=stages,
+            progress=stages,
         )
         write_analysis(found, out)
         wall = time.perf_counter() - stages.start

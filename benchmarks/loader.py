@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from tembed import EmbeddingLoss, create_model
 from tembed.data.batches import Batches
-from tembed.data.images import ImageSet
-from tembed.data.parts import generate
+from tembed.data.parts.world import generate
+from tembed.data.types import ImageSet
 
 BATCH = 32  # the paper's
 ROUNDS = 15

@@ -24,12 +24,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tembed import EmbeddingLoss, Recipe, create_model
 from tembed.data.batches import Batches
-from tembed.data.parts import generate
-from tembed.kernels import bn_relu, conv_weight
+from tembed.data.parts.world import generate
 from tembed.models.network import Output
-from tembed.training.compiling import compile_stages
+from tembed.ops import bn_relu, conv_weight
+from tembed.training.distributed.compiling import compile_stages
+from tembed.training.environment import keep_freed_memory
 from tembed.training.loop import make_optimizer
-from tembed.training.memory import keep_freed_memory
 from tembed.training.weights import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")

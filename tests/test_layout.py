@@ -10,20 +10,20 @@ import tembed
 SOURCE = Path(tembed.__file__).parent
 
 # Who may know whom. A package may always know its own files and the leaves.
-LEAVES = {"errors", "lazy", "files", "machine"}
+LEAVES = {"arrays", "errors", "extras", "files", "lazy", "machine", "paper"}
 MAY_KNOW = {
-    "kernels": set(),
-    "convolution": {"kernels"},
-    "maximizers": {"kernels"},
+    "ops": {"maximizers"},
+    "maximizers": {"ops"},
     "losses": set(),
     "embedding": {"maximizers"},
-    "models": {"kernels", "convolution", "maximizers", "embedding"},
-    "data": set(),
-    "training": {"kernels", "models", "data", "losses", "maximizers"},
-    "experiments": {"models", "data", "losses", "training"},
-    "analysis": {"models", "data", "embedding", "training"},
-    "demo": {"models", "data", "analysis", "training"},
-    "cli": {"models", "data", "training", "experiments", "analysis", "demo"},
+    "models": {"ops", "maximizers", "embedding"},
+    "reporting": set(),
+    "data": {"reporting"},
+    "training": {"ops", "models", "data", "losses", "maximizers", "reporting"},
+    "experiments": {"models", "data", "losses", "training", "reporting"},
+    "analysis": {"models", "data", "embedding", "training", "reporting"},
+    "demo": {"models", "data", "analysis", "training", "experiments", "reporting"},
+    "cli": {"models", "data", "training", "experiments", "analysis", "demo", "reporting"},
 }
 
 

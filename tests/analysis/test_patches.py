@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tembed.analysis.features import entropy, window_of
-from tembed.analysis.patches import GREY, patch_picture, patch_span
+from tembed.analysis.features import GREY, entropy, patch_picture, patch_span, window_of
 from tembed.embedding import FeatureEmbedding, half_window, patch_mean
 
 

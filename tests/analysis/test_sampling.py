@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tembed.analysis.sampling import find_groups, group_labels, images_per_class, read_groups, sample
-from tembed.data.parts import CLASSES, generate
+from tembed.data.parts.world import CLASSES, generate
 from tembed.errors import TembedError
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 
 import numpy as np
-from analysis_worlds import made_features
+from support.features import made_features
 
-from tembed.analysis.examples import legend_points
+from tembed.analysis.figures import legend_points
 from tembed.analysis.sprites import FRAME, TILE, cells, free_cell, marked, sprite_map, thinned
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 200, 0), (0, 0, 255), (255, 255, 255)

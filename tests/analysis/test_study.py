@@ -6,25 +6,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from analysis_worlds import save_untrained
 from PIL import Image
-from training.worlds import store_world
+from support.datasets import store_world
+from support.features import save_untrained
 
 from tembed.analysis import analyze, collect, explain, maps, tsne, write_analysis
 from tembed.analysis.features import collected
 from tembed.cli.main import main
 from tembed.data import load
-from tembed.data.reading import Block, Reading
-from tembed.data.reporting import Reporter
+from tembed.data.readers.reading import Block, Reading
 from tembed.data.storage import store
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load_trained
 
 GROUPS = {"vehicles": ["plane", "car", "truck", "ship", "train"], "animals": ["bird", "fish", "cat", "dog", "horse"]}
 FILES = ("geometry", "sprites-predictions", "sprites-embedding", "words", "words-all", "legend")
 
 
-class Heard(Reporter):
+class Heard(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.seen: set[str] = set()
@@ -32,7 +32,7 @@ class Heard(Reporter):
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def update(self, what: str, done: float, total: float, **numbers: object) -> None:
         self.seen.add(what)
 
 
@@ -70,7 +70,7 @@ def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: 
             images_per_class=4,
             groups=GROUPS,
             cache=tmp_path / f"cache{number}",
-            reporter=heard,
+            progress=heard,
         )
         report = write_analysis(found, tmp_path / f"out{number}", side=800)
         texts.append(report.read_text())
@@ -95,18 +95,18 @@ def test_what_is_kept_is_not_computed_again_unless_damaged(weights: Path, tmp_pa
     first = collected(trained, images, tmp_path)
     (path,) = tmp_path.iterdir()
     heard = Heard()
-    again = collected(trained, images, tmp_path, reporter=heard)
+    again = collected(trained, images, tmp_path, progress=heard)
     assert not heard.seen
-    np.testing.assert_array_equal(first.stage4, again.stage4)
+    np.testing.assert_array_equal(first.block_output, again.block_output)
     assert (again.map_size, again.window, again.key) == (first.map_size, first.window, first.key)
     collected(trained, images.subset(torch.arange(10)), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    repaired = collected(trained, images, tmp_path, reporter=heard)
+    repaired = collected(trained, images, tmp_path, progress=heard)
     assert "anew" in heard.lines[0]
-    np.testing.assert_array_equal(first.stage4, repaired.stage4)
+    np.testing.assert_array_equal(first.block_output, repaired.block_output)
 
 
 @pytest.mark.parametrize("model", ["rn26-embed", "dn100-embed-cat"])
@@ -131,7 +131,9 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     for point in (0, 5, 37):
         image, row, column = found.place(point)
         np.testing.assert_allclose(found.softmax[point], trace.softmax[image, :, row, column], atol=1e-5)
-        np.testing.assert_allclose(found.stage4[point], trace.stage4[image, :, row, column], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            found.block_output[point], trace.block_output[image, :, row, column], rtol=1e-3, atol=1e-3
+        )
     np.testing.assert_allclose(found.embedding, found.mixing @ found.values, rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(found.head, trace.logits.argmax(1))
 
@@ -220,7 +222,7 @@ def test_the_commands(
     said = capsys.readouterr()
     assert said.out.endswith("the report: seen/report.md and seen/report.html\n")
     assert "super-class probe: output less block input" in said.out
-    assert "t-SNE of predictions" in said.err
+    assert "patches of" in said.err
     Image.new("RGB", (20, 20), (1, 2, 3)).save("a.png")
     assert main(["explain", source, "a.png", "./a.png"]) == 0
     out = capsys.readouterr().out.splitlines()

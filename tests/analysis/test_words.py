@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from analysis_worlds import made_features
+from support.features import made_features
 
 from tembed.analysis.words import MIXED, Words, choose, find_words, words_claim
 from tembed.errors import TembedError

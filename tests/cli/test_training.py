@@ -1,15 +1,12 @@
 """The commands that train, measure and list."""
 
-import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from training.worlds import store_world
+from support.datasets import store_world
 
-from tembed.cli.bars import Bars
 from tembed.cli.main import main
 
 
@@ -74,23 +71,6 @@ def test_a_mistake_in_the_data_leaves_no_folder(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "datasets"))
     assert main(["train", "rn26", "--data", "nothing", "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()
-
-
-def test_a_terminal_gets_bars_with_throughput_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    written, now = io.StringIO(), 0.0
-    monkeypatch.setattr("tembed.cli.bars.time.monotonic", lambda: now)
-    bars = Bars(Console(file=written, force_terminal=True, width=100))
-    bars.begin(epochs=2, images=1000, done=0)
-    for step in range(1, 5):
-        now = 2.0 * step
-        bars.trained(0, 100 * step, loss=1.25)
-    bars.evaluated("validation", 10, 20)
-    bars.evaluated("validation", 20, 20)
-    bars.end()
-    said = written.getvalue()
-    assert "epoch 1/2" in said
-    assert "loss 1.250  50 images/s" in said
-    assert "20%" in said
 
 
 COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain", "demo"]

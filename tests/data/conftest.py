@@ -15,10 +15,9 @@ import pytest
 from PIL import Image
 
 from tembed.data.catalogue import KNOWN
-from tembed.data.importing import published
-from tembed.data.layouts import recognise
+from tembed.data.importing import published, recognise
+from tembed.data.readers.archives import open_tree
 from tembed.data.storage import store
-from tembed.data.trees import open_tree
 
 
 def png(pixels: np.ndarray) -> bytes:

@@ -5,9 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tembed.data.batches import Batches
-from tembed.data.images import ImageSet
-from tembed.data.plan import draw_plan, padding
+from tembed.data.batches import Batches, draw_plan, padding
+from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from tembed.data import check, import_images
-from tembed.data.reporting import Reporter
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 
 
 def test_duplicates_are_counted_within_and_across_classes_and_splits(
@@ -54,13 +54,13 @@ def test_a_class_too_small_to_split_is_said_and_the_rest_is_checked(
 ) -> None:
     lines = []
 
-    class Listening(Reporter):
+    class Listening(Progress):
         def say(self, line: str) -> None:
             lines.append(line)
 
     folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 2}))
-    import_images(folder, "pets", reporter=Listening())
+    import_images(folder, "pets", progress=Listening())
     assert lines == ["note: class 'dog' has 2 images, too few to split (at least 4)"]
-    report = check("pets", reporter=Listening())
+    report = check("pets", progress=Listening())
     assert (report.count, report.across_splits) == (11, {})
     assert "class 'dog' has 2 images, too few to split" in lines[1]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tembed.data import check, import_images
-from tembed.data.decoding import decode_batch
-from tembed.data.pickles import read_pickle
+from tembed.data.readers.images import decode_batch
+from tembed.data.readers.pickles import read_pickle
 from tembed.errors import TembedError
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

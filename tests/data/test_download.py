@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tembed.data.download import download
-from tembed.data.reporting import Reporter
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 
 CONTENT = bytes(range(256)) * 4000  # a megabyte
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -72,8 +72,8 @@ def server() -> Iterator[Server]:
 def test_a_file_arrives_whole_with_progress(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
-    class Watching(Reporter):
-        def progress(self, what: str, done: int, total: int) -> None:
+    class Watching(Progress):
+        def update(self, what: str, done: float, total: float, **numbers: object) -> None:
             seen.append((done, total))
 
     target = download(server.url, tmp_path / "sub" / "data.tar.gz", MD5, Watching())

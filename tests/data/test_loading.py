@@ -81,10 +81,10 @@ def test_parts_are_made_on_first_use_and_then_read(root: Path, monkeypatch: pyte
         labels = torch.arange(20) % 2
         return ImageSet(images, labels, ("car", "cat"), torch.arange(20), part_map, ("wheel", "fur"))
 
-    module = ModuleType("tembed.data.parts")
+    module = ModuleType("tembed.data.parts.world")
     module.generate = generate  # type: ignore[attr-defined]
     module.SUPER_CLASSES = {"animals": ("cat",), "vehicles": ("car",)}  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tembed.data.parts", module)
+    monkeypatch.setitem(sys.modules, "tembed.data.parts.world", module)
     splits = load("parts")
     assert splits.train.parts == ("wheel", "fur")
     assert splits.train.part_map is not None

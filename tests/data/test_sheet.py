@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tembed.data import contact_sheet, import_images
-from tembed.data.reading import Block, Reading
+from tembed.data.readers.reading import Block, Reading
 from tembed.data.sheet import TILE, _colours
 from tembed.data.storage import store
 from tembed.errors import TembedError

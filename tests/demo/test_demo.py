@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from training.worlds import store_world
+from support.datasets import store_world
 
-from tembed.analysis.truth import part_pixels
+from tembed.analysis.claims.parts import part_pixels
 from tembed.demo.demo import Demo, run_demo
 from tembed.demo.evidence import patch_kinds
 from tembed.training import Run

@@ -6,13 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiments.grids import MINE, left_by, run_grid
-from training.conftest import _root as _root
-from training.conftest import worlds as worlds
+from support.fixtures import use_worlds as use_worlds
+from support.fixtures import worlds as worlds
+from support.grids import MINE, left_by, run_grid
 
 from tembed.training.recipe import Recipe
 
 Put = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _root(use_worlds: None) -> None:
+    pass
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from memory import peak_memory
-from references import fine_quadrature
+from support.references import fine_quadrature
 from torch import Tensor
 
 from tembed import maximizers
 from tembed.errors import TembedError
-from tembed.kernels import build
-from tembed.kernels import perturbed as kernel
 from tembed.maximizers import perturbed
+from tembed.ops import build
+from tembed.ops import perturbed as kernel
 
 exact = sys.modules["tembed.maximizers.perturbed"]  # the module; the package's attribute is the function
 

@@ -100,8 +100,8 @@ def test_trace_is_the_forward_pass_with_names(name: str) -> None:
     model, x = create_model(name, 5, **options).eval(), torch.randn(2, 3, 32, 32)
     output, trace = model(x), model.trace(x)
     assert torch.equal(trace.logits, output.logits)
-    torch.testing.assert_close(model.classify(trace.stage4), trace.logits)
-    torch.testing.assert_close(model.features(x), trace.stage3)
+    torch.testing.assert_close(model.classify(trace.block_output), trace.logits)
+    torch.testing.assert_close(model.features(x), trace.block_input)
     if not has_scores[name]:
         assert trace.scores is trace.softmax is trace.mixing is trace.embedding is None
         return

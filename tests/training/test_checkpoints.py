@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from support.kills import fingerprint
 
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load, train
 from tembed.training.checkpoints import Checkpoints
-from tembed.training.progress import Watcher
-from tembed.training.sealed import seal, unseal
-from training.kill_many import fingerprint
+from tembed.training.checksummed import seal, unseal
 
 DOTS = Recipe("rn20", "dots", epochs=2, batch_size=30)
 TENSORS = {"model.weight": torch.arange(12.0).view(3, 4), "step": torch.tensor(7)}
@@ -40,7 +40,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
     return train(DOTS, tmp_path_factory.mktemp("runs") / "alone", root=worlds)
 
 
-class Said(Watcher):
+class Said(Progress):
     """Remembers what it was told, and does something at the first measurement."""
 
     def __init__(self, act: Any = None) -> None:
@@ -50,8 +50,8 @@ class Said(Watcher):
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def evaluated(self, what: str, done: int, total: int) -> None:
-        if self.act is not None:
+    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+        if task != "training" and self.act is not None:
             self.act()
             self.act = None
 
@@ -187,13 +187,13 @@ def test_a_run_on_a_full_disk_stops_and_goes_on_when_there_is_room(alone: Run, t
     """The room ends in the second epoch: no file may be longer than a megabyte then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    class Full(Watcher):
-        def epoch(self, metrics: dict[str, Any]) -> None:
+    class Full(Progress):
+        def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
 
     try:
         with pytest.raises(TembedError, match=r"cannot write .*newest.safetensors \(File too large\): free some space"):
-            train(DOTS, tmp_path / "run", watcher=Full())
+            train(DOTS, tmp_path / "run", progress=Full())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(Run.open(tmp_path / "run").metrics) == 1
@@ -205,7 +205,7 @@ def test_a_run_whose_folder_is_lost_goes_on_when_it_is_back(alone: Run, tmp_path
     here, there = tmp_path / "run", tmp_path / "elsewhere"
     train(dataclasses.replace(DOTS, epochs=1), tmp_path / "other")
     with pytest.raises(TembedError, match="its folder is gone"):
-        train(DOTS, here, watcher=Said(lambda: here.rename(there)), checkpoint_seconds=0)
+        train(DOTS, here, progress=Said(lambda: here.rename(there)), checkpoint_seconds=0)
     assert not here.exists()
     there.rename(here)
     train(DOTS, here)
@@ -217,7 +217,7 @@ def test_a_run_with_a_damaged_newest_checkpoint_warns_and_comes_to_the_same_end(
     (tmp_path / "run" / "result.json").unlink()
     _flip(Run.open(tmp_path / "run").checkpoints.newest)
     said = Said()
-    train(DOTS, tmp_path / "run", watcher=said)
+    train(DOTS, tmp_path / "run", progress=said)
     assert any("warning" in line and "newest.safetensors is damaged" in line for line in said.lines)
     assert fingerprint(tmp_path / "run") == fingerprint(alone.folder)
 

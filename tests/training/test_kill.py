@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from training.kill_many import COMMANDS, Reference, fingerprint, finish, start, starts
+from support.kills import COMMANDS, Reference, fingerprint, finish, start, starts
 
 KILLS = {"block": (2, 1, 1), "paper": (1,), "sampled": (1, 1)}  # of six runs
 

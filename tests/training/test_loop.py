@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from support.kills import fingerprint
 
 import tembed
 from tembed.errors import TembedError
 from tembed.files import locked
+from tembed.reporting.progress import Lines, Progress
 from tembed.training import Recipe, Run, evaluate, load, train
 from tembed.training.inputs import load_inputs, resized
 from tembed.training.loop import Training
-from tembed.training.progress import Lines, Watcher
 from tembed.training.run import default_folder
 from tembed.training.schedule import derived_seed
 from tembed.training.weights import build
-from training.kill_many import fingerprint
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 
@@ -72,7 +72,7 @@ def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path) -
     """The recipe's three steps, written out."""
     recipe = dataclasses.replace(DOTS, epochs=1, train_images=48).complete()
     seen = Remember()
-    train(recipe, tmp_path / "run", watcher=seen)
+    train(recipe, tmp_path / "run", progress=seen)
     inputs = load_inputs(recipe)
     torch.manual_seed(derived_seed(recipe.seed, "weights"))
     model = build(recipe, 10, 8)
@@ -98,12 +98,13 @@ def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path) -
     assert seen.losses == pytest.approx(means, rel=1e-4)
 
 
-class Remember(Watcher):
+class Remember(Progress):
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def trained(self, epoch: int, images: int, loss: float) -> None:
-        self.losses.append(loss)
+    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+        if "loss" in numbers:
+            self.losses.append(numbers["loss"])
 
 
 def test_the_same_recipe_gives_the_same_bits_whatever_the_generator_was(finished: Run, tmp_path: Path) -> None:
@@ -120,21 +121,20 @@ def test_the_same_recipe_gives_the_same_bits_whatever_the_generator_was(finished
 def test_a_run_that_breaks_off_after_any_step_goes_on_to_the_same_end(finished: Run, tmp_path: Path) -> None:
     """Four steps an epoch, each saved, and a measurement: broken off in all of them, one after the other."""
 
-    class Break(Watcher):
+    class Break(Progress):
         def __init__(self, at: int):
             self.left = at
 
-        def trained(self, epoch: int, images: int, loss: float) -> None:
+        def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+            if task == "training" and not numbers.get("loss"):
+                return
             self.left -= 1
             if self.left < 0:
                 raise Crash
 
-        def evaluated(self, what: str, done: int, total: int) -> None:
-            self.trained(0, 0, 0)
-
     for at in (0, 1, 1, 2, 0, 1, 2):
         with pytest.raises(Crash):
-            train(DOTS, tmp_path / "run", watcher=Break(at), checkpoint_seconds=0)
+            train(DOTS, tmp_path / "run", progress=Break(at), checkpoint_seconds=0)
     train(DOTS, tmp_path / "run", checkpoint_seconds=0)
     assert fingerprint(tmp_path / "run") == fingerprint(finished.folder)
 
@@ -162,7 +162,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_dataset_of_the_same_name_is_refused(tmp_path: Path, worlds: Path) -> None:
-    from training.worlds import store_world
+    from support.datasets import store_world
 
     _break_off(DOTS, tmp_path / "run", worlds)
     store_world(tmp_path / "elsewhere", "dots", 110, 8)
@@ -220,9 +220,9 @@ def test_the_folders_name_says_what_is_in_it() -> None:
 
 
 def test_plain_lines_tell_each_epoch_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", watcher=Lines(every=0))
+    train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", progress=Lines(every=0))
     said = capsys.readouterr().err
-    assert "16 of 60 images" in said
+    assert "training: epoch 1/1, 27 %, loss" in said
     assert "images/s, about" in said
     assert "epoch 1/1: loss head" in said
 
@@ -237,9 +237,10 @@ def test_the_package_offers_training(finished: Run) -> None:
 
 
 def _break_off(recipe: Recipe, out: Path, root: Path) -> None:
-    class Break(Watcher):
-        def evaluated(self, what: str, done: int, total: int) -> None:
-            raise Crash
+    class Break(Progress):
+        def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+            if task != "training":
+                raise Crash
 
     with pytest.raises(Crash):
-        train(recipe, out, root=root, watcher=Break(), checkpoint_seconds=0)
+        train(recipe, out, root=root, progress=Break(), checkpoint_seconds=0)

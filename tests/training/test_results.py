@@ -7,7 +7,7 @@ import pytest
 
 from tembed.errors import TembedError
 from tembed.training import Recipe, Run, load_trained, train
-from tembed.training.results import save_summary
+from tembed.training.run import save_summary
 from tembed.training.weights import shipped
 
 RESULTS = Path(__file__).parents[2] / "results"

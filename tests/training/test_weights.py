@@ -12,7 +12,7 @@ import tembed.training.weights
 from tembed import create_model
 from tembed.errors import TembedError
 from tembed.training import Recipe, Run, evaluate, export_weights, load, load_trained, train
-from tembed.training.sealed import seal, unseal
+from tembed.training.checksummed import seal, unseal
 from tembed.training.weights import plain_names, save_weights
 
 DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)

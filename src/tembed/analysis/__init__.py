@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tembed.lazy import lazy
 
 if TYPE_CHECKING:
-    from tembed.analysis.claim import Claim as Claim
+    from tembed.analysis.claims.claim import Claim as Claim
     from tembed.analysis.explanation import Explanation as Explanation
     from tembed.analysis.explanation import explain as explain
     from tembed.analysis.features import Features as Features
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Analysis": "study",
-    "Claim": "claim",
+    "Claim": "claims.claim",
     "Explanation": "explanation",
     "Features": "features",
     "Words": "words",

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from tembed.analysis.colours import class_colours
-from tembed.analysis.extra import needs
-from tembed.analysis.features import Features, Floats, collect
+from tembed.analysis.features import Features, collect, patch_span
 from tembed.analysis.figures import BARS, figure, mixture, save_figure, unit
-from tembed.analysis.patches import patch_span
-from tembed.data.decoding import decode_batch
-from tembed.data.images import ImageSet
-from tembed.data.reading import UInt8
+from tembed.arrays import Floats, UInt8
+from tembed.data.readers.images import decode_batch
+from tembed.data.types import ImageSet
 from tembed.errors import TembedError
+from tembed.extras import needs
 from tembed.files import explained
 from tembed.training import Trained, load_trained
 

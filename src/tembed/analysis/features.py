@@ -14,19 +14,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tembed.analysis.patches import patch_picture
+from tembed.arrays import Floats, Int64, UInt8
 from tembed.data.batches import Batches
-from tembed.data.images import ImageSet
-from tembed.data.reading import Int64, UInt8
-from tembed.data.reporting import Reporter
+from tembed.data.types import ImageSet
 from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
 from tembed.errors import TembedError
 from tembed.files import explained, write_file
-from tembed.training.determinism import reproducible
-from tembed.training.sealed import checksum, seal, unseal
+from tembed.reporting.progress import Progress
+from tembed.training.checksummed import checksum, seal, unseal
+from tembed.training.environment import reproducible
 from tembed.training.weights import Trained
 
-Floats = NDArray[np.float32]
+GREY = 128
+"""What lies outside the image."""
+
+
+def patch_span(at: int, window: int, stride: float) -> tuple[int, int]:
+    """The first image row (or column) of the patch at map row ``at``, and the one behind its last.
+
+    ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``, rounded; both may lie outside the image.
+    """
+    return round(stride * (at - (window - 1) // 2)), round(stride * (at + window // 2 + 1))
+
+
+def patch_picture(
+    image: UInt8, place: tuple[int, int], map_size: tuple[int, int], window: tuple[int, int]
+) -> NDArray[np.uint8]:
+    """The region of ``image (H, W, 3)`` that the patch at ``place`` covers, grey where there is no image."""
+    (top, bottom), (left, right) = (
+        patch_span(at, k, side / cells)
+        for at, k, side, cells in zip(place, window, image.shape[:2], map_size, strict=True)
+    )
+    picture = np.full((bottom - top, right - left, 3), GREY, np.uint8)
+    rows = slice(max(0, top), min(image.shape[0], bottom))
+    columns = slice(max(0, left), min(image.shape[1], right))
+    picture[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left] = image[rows, columns]
+    return picture
+
+
 BATCH = 100
 KIND = "features"
 
@@ -35,7 +60,7 @@ KIND = "features"
 class Features:
     """What a network computes on some images; ``P`` points, ``C`` classes. None where it has no such thing.
 
-    ``stage3``: ``(P, d)``, the output of stage 3. ``stage4``: ``(P, d')``, the input of stage 4. ``softmax``:
+    ``block_input``: ``(P, d)``, stage 3 output. ``block_output``: ``(P, d')``, stage 4 input. ``softmax``:
     ``(P, C)``, the patches' class predictions. ``mixing``: ``(P, C)``, the weights of the class vectors.
     ``embedding``: ``(P, v)``, ``f'`` without the bias of DenseNet's value convolution. ``values``: ``(C, v)``.
     ``logits``: ``(N, C)``, the head's. ``labels``: ``(N,)``.
@@ -46,8 +71,8 @@ class Features:
     window: tuple[int, int]
     labels: Int64
     logits: Floats
-    stage3: Floats
-    stage4: Floats
+    block_input: Floats
+    block_output: Floats
     softmax: Floats | None
     mixing: Floats | None
     embedding: Floats | None
@@ -105,9 +130,9 @@ def features_key(trained: Trained, images: ImageSet, seed: int) -> str:
 
 
 @torch.no_grad()
-def collect(trained: Trained, images: ImageSet, seed: int = 0, reporter: Reporter | None = None) -> Features:
+def collect(trained: Trained, images: ImageSet, seed: int = 0, progress: Progress | None = None) -> Features:
     """The features of all ``images``, in evaluation mode. ``seed`` is for maximizers that draw noise."""
-    model, reporter = trained.model.eval(), reporter or Reporter()
+    model, progress = trained.model.eval(), progress or Progress()
     batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
@@ -116,14 +141,14 @@ def collect(trained: Trained, images: ImageSet, seed: int = 0, reporter: Reporte
         torch.manual_seed(seed)
         for pixels, labels in batches.epoch(0):
             trace = model.trace(pixels)
-            size = (trace.stage3.shape[2], trace.stage3.shape[3])
-            for name in ("stage3", "stage4", "softmax", "mixing", "embedding"):
+            size = (trace.block_input.shape[2], trace.block_input.shape[3])
+            for name in ("block_input", "block_output", "softmax", "mixing", "embedding"):
                 found = getattr(trace, name)
                 if found is not None:
                     maps.setdefault(name, []).append(found.permute(0, 2, 3, 1).flatten(0, 2).contiguous())
             logits.append(trace.logits)
             done += len(labels)
-            reporter.progress(f"features of {trained.recipe.model}", done, len(images))
+            progress.update(f"features of {trained.recipe.model}", done, len(images))
     arrays: dict[str, Floats] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
     block = model.block
     if isinstance(block, FeatureEmbedding):
@@ -136,8 +161,8 @@ def collect(trained: Trained, images: ImageSet, seed: int = 0, reporter: Reporte
         window=window_of(block, size),
         labels=images.labels.numpy(),
         logits=torch.cat(logits).float().numpy(),
-        stage3=arrays["stage3"],
-        stage4=arrays["stage4"],
+        block_input=arrays["block_input"],
+        block_output=arrays["block_output"],
         softmax=arrays.get("softmax"),
         mixing=arrays.get("mixing"),
         embedding=arrays.get("embedding"),
@@ -152,7 +177,7 @@ def window_of(block: FeatureEmbedding | DeepSupervision | None, map_size: tuple[
 
 
 def collected(
-    trained: Trained, images: ImageSet, folder: Path, seed: int = 0, reporter: Reporter | None = None
+    trained: Trained, images: ImageSet, folder: Path, seed: int = 0, progress: Progress | None = None
 ) -> Features:
     """As `collect`, kept in ``folder``: what is there already is not computed again, and a damaged file is."""
     path = folder / f"features-{features_key(trained, images, seed)}.safetensors"
@@ -160,8 +185,8 @@ def collected(
         try:
             return _opened(path)
         except TembedError as error:
-            (reporter or Reporter()).say(f"collecting the features anew: {error}")
-    features = collect(trained, images, seed, reporter)
+            (progress or Progress()).say(f"collecting the features anew: {error}")
+    features = collect(trained, images, seed, progress)
     tensors, record = {}, {"kind": KIND}
     for field in fields(features):
         value = getattr(features, field.name)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from tembed.analysis.extra import needs
-from tembed.analysis.features import Floats
 from tembed.analysis.neighbours import nearest
-from tembed.data.reporting import Reporter
+from tembed.arrays import Floats
 from tembed.errors import TembedError
+from tembed.extras import needs
 from tembed.files import explained, write_file
-from tembed.training.sealed import seal, unseal
+from tembed.reporting.progress import Progress
+from tembed.training.checksummed import seal, unseal
 
 COMPONENTS = 50
 """Of the principal-component analysis in front."""
@@ -37,12 +37,12 @@ def principal(points: Floats, components: int = COMPONENTS) -> Floats:
     return (x @ (chosen * sign)).float().numpy()
 
 
-def tsne(points: Floats, seed: int = 0, reporter: Reporter | None = None) -> Floats:
+def tsne(points: Floats, seed: int = 0, progress: Progress | None = None) -> Floats:
     """The map ``(P, 2)`` of points ``(P, d)``: PCA, exact neighbours, then openTSNE on one thread."""
-    return map_all({"points": points}, None, seed, reporter)["points"]
+    return map_all({"points": points}, None, seed, progress)["points"]
 
 
-def _tsne(points: Floats, seed: int, reporter: Reporter, what: str) -> Floats:
+def _tsne(points: Floats, seed: int, progress: Progress, what: str) -> Floats:
     openTSNE = needs("openTSNE")
     affinity = needs("openTSNE.affinity")
     neighbors = needs("openTSNE.nearest_neighbors")
@@ -62,7 +62,7 @@ def _tsne(points: Floats, seed: int, reporter: Reporter, what: str) -> Floats:
     done = 0
 
     def watch(iteration: int, error: float, embedding: Any) -> None:
-        reporter.progress(what, done + iteration, EARLY + LATE)
+        progress.update(what, done + iteration, EARLY + LATE)
 
     told: dict[str, Any] = {"callbacks": watch, "callbacks_every_iters": 10}
     embedding = openTSNE.TSNEEmbedding(
@@ -76,11 +76,11 @@ def _tsne(points: Floats, seed: int, reporter: Reporter, what: str) -> Floats:
     embedding = embedding.optimize(EARLY, exaggeration=12, momentum=0.5)
     done = EARLY
     embedding = embedding.optimize(LATE, momentum=0.8)
-    reporter.progress(what, EARLY + LATE, EARLY + LATE)
+    progress.update(what, EARLY + LATE, EARLY + LATE)
     return np.asarray(embedding, np.float32)
 
 
-def _kept(points: Floats, folder: Path, seed: int, reporter: Reporter, what: str) -> Floats:
+def _kept(points: Floats, folder: Path, seed: int, progress: Progress, what: str) -> Floats:
     """As `_tsne`, kept in ``folder``."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
     digest = hashlib.sha256(settings.encode())
@@ -90,34 +90,34 @@ def _kept(points: Floats, folder: Path, seed: int, reporter: Reporter, what: str
         try:
             return unseal(path, KIND)[0]["map"].numpy()
         except TembedError as error:
-            reporter.say(f"computing the map anew: {error}")
-    found = _tsne(points, seed, reporter, what)
+            progress.say(f"computing the map anew: {error}")
+    found = _tsne(points, seed, progress, what)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(path, seal({"map": torch.from_numpy(found)}, {"kind": KIND, "what": what}))
     return found
 
 
-class Stoppable(Reporter):
-    """Passes on what it is told, until it is stopped: then whoever tells it something ends."""
+class Stoppable(Progress):
+    """Forwards events until it is stopped; after that, the next update raises."""
 
-    def __init__(self, reporter: Reporter):
-        self.reporter, self.stopped = reporter, False
+    def __init__(self, progress: Progress):
+        self.progress, self.stopped = progress, False
 
     def say(self, line: str) -> None:
-        self.reporter.say(line)
+        self.progress.say(line)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def update(self, task: str, done: float, total: float, **numbers: object) -> None:
         if self.stopped:
-            raise InterruptedError(what)
-        self.reporter.progress(what, done, total)
+            raise InterruptedError(task)
+        self.progress.update(task, done, total, **numbers)
 
 
 def map_all(
-    spaces: dict[str, Floats], folder: Path | None, seed: int = 0, reporter: Reporter | None = None
+    spaces: dict[str, Floats], folder: Path | None, seed: int = 0, progress: Progress | None = None
 ) -> dict[str, Floats]:
     """The maps of several sets of points, one on each core, kept in ``folder`` if there is one."""
-    watched = Stoppable(reporter or Reporter())
+    watched = Stoppable(progress or Progress())
 
     def one(name: str) -> Floats:
         what = f"t-SNE of {name}"

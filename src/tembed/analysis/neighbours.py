@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tembed.analysis.features import Floats
-from tembed.data.reading import Int64
+from tembed.arrays import Floats, Int64
 
 VALUES = 1 << 24
 """Distances held at a time: 64 MB."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tembed.analysis.claim import Claim
+from tembed.analysis.claims.claim import Claim
 from tembed.analysis.figures import save_figure, save_image
 from tembed.analysis.sprites import SIDE
 from tembed.analysis.study import Analysis
@@ -48,7 +48,7 @@ def write_analysis(found: Analysis, out: str | Path, side: int = SIDE) -> Path:
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     words = found.words  # the first thing that too few images cannot give
-    say = found.reporter.say
+    say = found.progress.say
     say(f"{len(found.features.image_of):,} patches of {len(found.sample):,} images, {len(words.sizes)} words")
     save_figure(found.chosen_words(), out / "words.png")
     save_figure(found.all_words(), out / "words-all.png")

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tembed.arrays import Int64
 from tembed.data import super_classes
-from tembed.data.images import ImageSet
-from tembed.data.reading import Int64
 from tembed.data.splits import shuffled
+from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 
 PER_CLASS = 80

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from tembed.analysis.colours import Colour
-from tembed.analysis.features import Features, Floats
-from tembed.data.reading import Int64, UInt8
+from tembed.analysis.features import Features
+from tembed.arrays import Floats, Int64, UInt8
 
 SIDE, TILE = 4096, 40
 """Pixels of the map, and of a patch in it."""

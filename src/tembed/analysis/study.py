@@ -7,25 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from tembed.analysis.claim import Claim
+from tembed.analysis.claims.claim import Claim
+from tembed.analysis.claims.hull import hull_claims
+from tembed.analysis.claims.look_alikes import kinship_claims
+from tembed.analysis.claims.parts import truth_claims
+from tembed.analysis.claims.separation import separation_claims, spaces_of
+from tembed.analysis.claims.uncertainty import uncertainty_claims
 from tembed.analysis.colours import Colour, class_colours
-from tembed.analysis.examples import legend_points
-from tembed.analysis.features import Features, Floats, collect, collected, pixels_of
-from tembed.analysis.figures import geometry_figure, legend_figure, words_figure
-from tembed.analysis.hull import hull_claims
-from tembed.analysis.kinship import kinship_claims
+from tembed.analysis.features import Features, collect, collected, pixels_of
+from tembed.analysis.figures import geometry_figure, legend_figure, legend_points, words_figure
 from tembed.analysis.maps import map_all
 from tembed.analysis.sampling import Groups, find_groups, group_labels, images_per_class, sample
-from tembed.analysis.separation import separation_claims, spaces_of
 from tembed.analysis.sprites import SIDE, sprite_map
-from tembed.analysis.truth import truth_claims
-from tembed.analysis.uncertainty import uncertainty_claims
 from tembed.analysis.words import WORDS, Words, find_words, words_claim
+from tembed.arrays import Floats, Int64, UInt8
 from tembed.data import load
-from tembed.data.images import ImageSet
-from tembed.data.reading import Int64, UInt8
-from tembed.data.reporting import Reporter
+from tembed.data.types import ImageSet
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 from tembed.training import Trained, load_trained
 
 TITLES = {
@@ -53,7 +52,7 @@ class Analysis:
     groups: Groups | None
     seed: int
     cache: Path | None
-    reporter: Reporter = field(default_factory=Reporter)
+    progress: Progress = field(default_factory=Progress)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -82,7 +81,7 @@ class Analysis:
     @cached_property
     def geometry_maps(self) -> dict[str, Floats]:
         """The maps of Fig. 5, by the names of `spaces_of`."""
-        return map_all(spaces_of(self.features, self.baseline), self.cache, self.seed, self.reporter)
+        return map_all(spaces_of(self.features, self.baseline), self.cache, self.seed, self.progress)
 
     @cached_property
     def sprite_maps(self) -> dict[str, Floats]:
@@ -94,7 +93,7 @@ class Analysis:
         embedding, values = self.features.embedding, self.features.values
         if embedding is not None and values is not None:
             spaces["embedding vectors"] = np.concatenate([embedding, values, np.zeros_like(values[:1])])
-        return map_all(spaces, self.cache, self.seed, self.reporter)
+        return map_all(spaces, self.cache, self.seed, self.progress)
 
     # --- words and claims
 
@@ -114,7 +113,7 @@ class Analysis:
         """The paper's claims as numbers."""
         features, seed = self.features, self.seed
         return [
-            *separation_claims(features, self.baseline, self.group_of, seed, self.reporter),
+            *separation_claims(features, self.baseline, self.group_of, seed, self.progress),
             *kinship_claims(features, self.data, self.classes, seed),
             *uncertainty_claims(features, self.data, self.classes, seed),
             *hull_claims(features, self.classes, seed),
@@ -170,14 +169,14 @@ def analyze(
     seed: int = 0,
     cache: str | Path | None = None,
     root: str | Path | None = None,
-    reporter: Reporter | None = None,
+    progress: Progress | None = None,
 ) -> Analysis:
     """Collect the features of a run, a weights file or shipped weights on test images of its dataset.
 
     ``baseline``: another run on the same dataset to compare with. ``groups``: super-classes, in place of the built-in
     ones. ``cache``: a folder to keep features and maps in, so that they are computed once.
     """
-    reporter = reporter or Reporter()
+    progress = progress or Progress()
     trained = load_trained(source)
     if trained.model.block is None:
         raise TembedError(
@@ -186,11 +185,11 @@ def analyze(
         )
     recipe = trained.recipe
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
-    _check_data(trained, source, splits.test, splits.sha256, reporter)
+    _check_data(trained, source, splits.test, splits.sha256, progress)
     found = find_groups(recipe.data, groups)
     if found is not None:
         group_labels(found, trained.classes)
-    chosen = sample(splits.test, _per_class(splits.test, images_per_class, reporter), seed)
+    chosen = sample(splits.test, _per_class(splits.test, images_per_class, progress), seed)
     other = None if baseline is None else load_trained(baseline)
     if other is not None:
         if other.recipe.data != recipe.data or other.classes != trained.classes:
@@ -204,8 +203,8 @@ def analyze(
 
     def take(which: Trained) -> Features:
         if folder is None:
-            return collect(which, chosen, seed, reporter)
-        return collected(which, chosen, folder, seed, reporter)
+            return collect(which, chosen, seed, progress)
+        return collected(which, chosen, folder, seed, progress)
 
     features = take(trained)
     compared = None if other is None else take(other)
@@ -224,19 +223,19 @@ def analyze(
         groups=found,
         seed=seed,
         cache=folder,
-        reporter=reporter,
+        progress=progress,
     )
 
 
-def _per_class(images: ImageSet, asked: int | None, reporter: Reporter) -> int:
+def _per_class(images: ImageSet, asked: int | None, progress: Progress) -> int:
     count = images_per_class(images, asked)
     if asked is None and count < 80:
-        reporter.say(f"{count} images of each of the {len(images.classes)} classes; --images-per-class takes more")
+        progress.say(f"{count} images of each of the {len(images.classes)} classes; --images-per-class takes more")
     return count
 
 
-def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str, reporter: Reporter) -> None:
+def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str, progress: Progress) -> None:
     if images.classes != trained.classes:
         raise TembedError(f"{trained.recipe.data} has other classes than {source} was trained for")
     if trained.about.get("data_sha256") != sha256:
-        reporter.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")
+        progress.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tembed.analysis.claim import Claim, Measure
-from tembed.analysis.extra import needs
-from tembed.analysis.features import Features, Floats
-from tembed.data.reading import Int64
+from tembed.analysis.claims.claim import Claim, Measure
+from tembed.analysis.features import Features
+from tembed.arrays import Floats, Int64
 from tembed.errors import TembedError
+from tembed.extras import needs
 
 WORDS, CHOSEN = 100, 16
 MIXED = 0.2

@@ -32,11 +32,10 @@ def main(arguments: list[str]) -> int:
     from tembed.analysis.report import default_out, write_analysis
     from tembed.analysis.sampling import read_groups
     from tembed.analysis.study import analyze
-    from tembed.cli.progress import Terminal
-    from tembed.data.reporting import Reporter
+    from tembed.reporting.terminal import for_stderr
 
     out = command.out or default_out(command.source)
-    with Terminal() as terminal:
+    with for_stderr(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,
@@ -44,7 +43,7 @@ def main(arguments: list[str]) -> int:
             groups=None if command.super_classes is None else read_groups(command.super_classes),
             seed=command.seed,
             cache=out / "cache",
-            reporter=Reporter() if command.quiet else terminal,
+            progress=progress,
         )
         report = write_analysis(found, out)
     if not command.quiet:

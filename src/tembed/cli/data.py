@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tembed.cli.progress import Terminal
+from tembed.reporting.terminal import for_stderr
 
 if TYPE_CHECKING:
     from tembed.data.storage import Stored
@@ -97,21 +97,21 @@ def list_all() -> None:
 def get(command: Get) -> None:
     from tembed.data.sources import get
 
-    with Terminal() as terminal:
-        stored = get(command.name, copy=command.copy, reporter=terminal)
+    with for_stderr() as progress:
+        stored = get(command.name, copy=command.copy, progress=progress)
     print(f"{stored.folder}: {describe(stored)}")
 
 
 def import_(command: Import) -> None:
     from tembed.data.importing import import_images
 
-    with Terminal() as terminal:
+    with for_stderr() as progress:
         stored = import_images(
             command.path,
             command.name,
             size=command.size,
             skip_broken=command.skip_broken,
-            reporter=terminal,
+            progress=progress,
         )
     left_out = stored.manifest["left_out"]
     for line in left_out:
@@ -124,8 +124,8 @@ def import_(command: Import) -> None:
 def check(command: Check) -> None:
     from tembed.data.checking import check
 
-    with Terminal() as terminal:
-        report = check(command.name, reporter=terminal)
+    with for_stderr() as progress:
+        report = check(command.name, progress=progress)
     print(f"{command.name}: {report.count:,} images, checksums right, sha256 {report.sha256}")
     print(
         f"exact duplicates: {report.groups} groups ({report.extra} images beyond the first of each), "

@@ -24,16 +24,16 @@ class Options:
 
 def main(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="tembed demo", args=arguments)
-    from tembed.cli.bars import watcher
     from tembed.cli.main import fail
     from tembed.demo.demo import Demo, run_demo
+    from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped
-    from tembed.training.memory import keep_freed_memory
+    from tembed.training.environment import keep_freed_memory
 
     keep_freed_memory()
     demo = Demo(options.epochs, options.train_images, options.seed)
     try:
-        text = run_demo(demo, options.out, watcher=watcher(options.quiet))
+        text = run_demo(demo, options.out, progress=for_stderr(options.quiet))
     except Stopped as stopped:
         return fail(str(stopped), code=128 + stopped.number)
     print(text)

@@ -22,10 +22,10 @@ class Evaluate:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
-    from tembed.cli.bars import watcher
+    from tembed.reporting.terminal import for_stderr
     from tembed.training import evaluate
 
-    measured = evaluate(command.source, command.part, data=command.data, watcher=watcher(command.quiet))
+    measured = evaluate(command.source, command.part, data=command.data, progress=for_stderr(command.quiet))
     print(f"{command.source} on {measured.images:,} {command.part} images:")
     print(f"  accuracy {100 * measured.accuracy:.2f} %, cross-entropy {measured.head:.4f}")
     if measured.patches is not None and measured.patch_accuracy is not None:

@@ -52,7 +52,7 @@ class GridCommand:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(GridCommand, prog="tembed grid", args=arguments)
-    from tembed.experiments.grids import builtin_names, load_grid
+    from tembed.experiments.grid.specification import builtin_names, load_grid
 
     if command.grid is None:
         for name in builtin_names():
@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> int:
     grid = load_grid(command.grid, changes)
 
     from tembed.data import default_root
-    from tembed.experiments.engines import Local, make_engine
-    from tembed.experiments.places import find_places
-    from tembed.experiments.preview import check_data, preview
+    from tembed.experiments.grid.engines import Local, make_engine
+    from tembed.experiments.grid.folders import find_places
+    from tembed.experiments.grid.preview import check_data, preview
 
     root, places = str(default_root().absolute()), find_places(grid.recipes, command.out.absolute())
     check_data(grid, root, stored=not command.dry_run)
@@ -89,13 +89,13 @@ def main(arguments: list[str]) -> int:
         gpus=command.gpus,
         checkpoint_seconds=command.checkpoint_seconds,
     )
-    from tembed.cli.grid_bars import grid_watcher
-    from tembed.experiments.conduct import conduct
+    from tembed.experiments.grid.scheduler import conduct
+    from tembed.reporting.terminal import for_stderr
     from tembed.training.stopping import listening
 
-    watcher = grid_watcher(command.quiet)
-    watcher.say(f"{grid.name}: {len(places)} runs in {command.out}, {engine}")
+    progress = for_stderr(command.quiet)
+    progress.say(f"{grid.name}: {len(places)} runs in {command.out}, {engine}")
     with listening() as wish:
-        outcome = conduct(places, engine, watcher, wish, command.retry)
+        outcome = conduct(places, engine, progress, wish, command.retry)
     print(outcome.text())
     return 128 + wish.number if wish.number is not None else 0 if outcome.whole else 1

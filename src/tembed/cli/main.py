@@ -10,7 +10,7 @@ from importlib import import_module
 
 from tembed import __version__
 from tembed.errors import TembedError
-from tembed.training.waiting import ASLEEP, Crowded, waiting_policy
+from tembed.machine import ASLEEP, Crowded, waiting_policy
 
 GROUPS = {
     "models": "the networks of Table 1 and their parameter counts",

@@ -19,7 +19,7 @@ class ReportCommand:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(ReportCommand, prog="tembed report", args=arguments)
-    from tembed.experiments.report import write_report
+    from tembed.experiments.report.report import write_report
 
     found = write_report(list(command.runs), command.out)
     print(

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     if command.save is not None:
-        from tembed.training.results import save_summary
+        from tembed.training.run import save_summary
 
         for run in finished:
             print(f"wrote {save_summary(run, command.save)}")

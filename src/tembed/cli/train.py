@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tembed.training.hardware import Hardware, first_process
+from tembed.training.distributed.hardware import Hardware, first_process
 from tembed.training.recipe import Recipe
 
 
@@ -29,9 +29,9 @@ class Train:
 
 def main(arguments: list[str]) -> int:
     command = parse(arguments)
-    from tembed.cli.bars import watcher
+    from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped, train
-    from tembed.training.memory import keep_freed_memory
+    from tembed.training.environment import keep_freed_memory
 
     keep_freed_memory()
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
             command.settings,
             command.out,
             hardware=command.hardware,
-            watcher=watcher(command.quiet),
+            progress=for_stderr(command.quiet),
             checkpoint_seconds=command.checkpoint_seconds,
         )
     except Stopped as stopped:

@@ -11,17 +11,17 @@ from tembed.lazy import lazy
 if TYPE_CHECKING:
     from tembed.data.catalogue import super_classes as super_classes
     from tembed.data.checking import check as check
-    from tembed.data.images import ImageSet as ImageSet
-    from tembed.data.images import Splits as Splits
     from tembed.data.importing import import_images as import_images
     from tembed.data.loading import load as load
     from tembed.data.sheet import contact_sheet as contact_sheet
     from tembed.data.sources import get as get
     from tembed.data.storage import default_root as default_root
+    from tembed.data.types import ImageSet as ImageSet
+    from tembed.data.types import Splits as Splits
 
 _HOME = {
-    "ImageSet": "images",
-    "Splits": "images",
+    "ImageSet": "types",
+    "Splits": "types",
     "check": "checking",
     "contact_sheet": "sheet",
     "default_root": "storage",

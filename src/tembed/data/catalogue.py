@@ -103,7 +103,7 @@ KNOWN = {"cifar10": CIFAR10, "cifar100": CIFAR100, "mini-imagenet": MINI_IMAGENE
 def super_classes(name: str) -> dict[str, tuple[str, ...]]:
     """Super-class to class names: animals and vehicles of CIFAR-10 (§4.3), CIFAR-100's 20, parts' own."""
     if name == "parts":
-        from tembed.data.parts import SUPER_CLASSES
+        from tembed.data.parts.world import SUPER_CLASSES
 
         return dict(SUPER_CLASSES)
     if name not in KNOWN or not KNOWN[name].super_classes:

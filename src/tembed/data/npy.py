@@ -10,7 +10,7 @@ from types import TracebackType
 
 import numpy as np
 
-from tembed.data.reading import UInt8
+from tembed.arrays import UInt8
 
 HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
 

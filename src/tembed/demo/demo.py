@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tembed.data import get
-from tembed.data.reporting import Reporter
 from tembed.demo.evidence import Evidence, gather_evidence
 from tembed.demo.picture import draw_report
 from tembed.demo.report import write_report
+from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load, train
 from tembed.training.inputs import load_inputs
-from tembed.training.progress import Watcher
 
 BASELINE, OURS = "rn26", "rn26-embed"
 
@@ -45,28 +44,20 @@ class Demo:
         )
 
 
-def run_demo(demo: Demo, out: Path, *, root: Path | None = None, watcher: Watcher | None = None) -> str:
+def run_demo(demo: Demo, out: Path, *, root: Path | None = None, progress: Progress | None = None) -> str:
     """Train both, write ``report.md`` and ``report.png`` into ``out``, and return the report's text.
 
     Interrupted, the same call goes on where it was.
     """
-    watcher = watcher or Watcher()
+    progress = progress or Progress()
     if demo.data == "parts":
-        get("parts", root=root, reporter=_Told(watcher))
+        get("parts", root=root, progress=progress)
     runs: dict[str, Run] = {}
     for model in (BASELINE, OURS):
-        runs[model] = train(demo.recipe(model), out / model, root=root, watcher=watcher)
-    watcher.say("looking at the patches of the test images")
+        runs[model] = train(demo.recipe(model), out / model, root=root, progress=progress)
+    progress.say("looking at the patches of the test images")
     test = load_inputs(demo.recipe(OURS), root).test
     evidence: Evidence = gather_evidence(load(out / OURS), test)
     text = write_report(out / "report.md", runs, evidence)
     draw_report(out / "report.png", runs, evidence)
     return text
-
-
-class _Told(Reporter):
-    def __init__(self, watcher: Watcher):
-        self.watcher = watcher
-
-    def say(self, line: str) -> None:
-        self.watcher.say(line)

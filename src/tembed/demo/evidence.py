@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tembed.analysis.claims.parts import VISIBLE, classes_with_part, part_pixels
 from tembed.analysis.features import window_of
-from tembed.analysis.truth import VISIBLE, classes_with_part, part_pixels
 from tembed.data.batches import Batches
-from tembed.data.images import ImageSet
+from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 from tembed.models import Network
 

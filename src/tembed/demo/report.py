@@ -6,8 +6,8 @@ from typing import Any
 
 from tembed.demo.evidence import Evidence
 from tembed.files import write_file
+from tembed.reporting.progress import clock
 from tembed.training import Run
-from tembed.training.progress import clock
 
 
 def write_report(path: Path, runs: dict[str, Run], evidence: Evidence) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tembed.errors import TembedError
-from tembed.kernels import bn_relu as kernel
+from tembed.ops import bn_relu as kernel
 
 
 class Affine(NamedTuple):

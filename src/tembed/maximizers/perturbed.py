@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tembed.errors import TembedError
-from tembed.kernels import perturbed as kernel
 from tembed.maximizers.margin import EPS, ETA, MU, place
 from tembed.maximizers.sampled import SAMPLES, SampledFunction
+from tembed.ops import perturbed as kernel
 
 
 def nodes(kernels: int, dtype: torch.dtype) -> kernel.Nodes:

@@ -8,9 +8,9 @@ from torch import nn
 
 from tembed.embedding import FeatureEmbedding
 from tembed.maximizers import BNReLU
-from tembed.models.dense_stage import DenseLayer, DenseStage
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
+from tembed.ops.dense_stage import DenseLayer, DenseStage
 
 GROWTH = 12
 LAYERS = 16  # in each stage

@@ -26,17 +26,17 @@ class Output(NamedTuple):
 class Trace(NamedTuple):
     """The named maps that the analysis reads (§4.3); those of the block are None where there is none.
 
-    ``stage3``: the output of stage 3, the block's input. ``scores``, ``softmax``: class scores of each patch and
-    their soft-max. ``mixing``: weights of the class vectors. ``embedding``: ``f'``. ``stage4``: the input of
-    stage 4, the block's output. ``logits``: the head's.
+    ``block_input``: the output of stage 3. ``scores``, ``softmax``: class scores of each patch and their soft-max.
+    ``mixing``: weights of the class vectors. ``embedding``: ``f'``. ``block_output``: the input of stage 4; without a
+    block, the same map as ``block_input``. ``logits``: the head's.
     """
 
-    stage3: Tensor
+    block_input: Tensor
     scores: Tensor | None
     softmax: Tensor | None
     mixing: Tensor | None
     embedding: Tensor | None
-    stage4: Tensor
+    block_output: Tensor
     logits: Tensor
 
 
@@ -83,11 +83,11 @@ class Network(nn.Module):
             return Trace(f, None, None, None, None, f, self.classify(f))
         matched = self.block.steps(f)
         return Trace(
-            stage3=f,
+            block_input=f,
             scores=matched.scores,
             softmax=matched.scores.softmax(1),
             mixing=matched.mixing,
             embedding=matched.embedding,
-            stage4=matched.features,
+            block_output=matched.features,
             logits=self.classify(matched.features),
         )

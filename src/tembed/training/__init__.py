@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from tembed.lazy import lazy
 
 if TYPE_CHECKING:
+    from tembed.training.distributed.hardware import Hardware as Hardware
     from tembed.training.evaluation import Evaluation as Evaluation
-    from tembed.training.hardware import Hardware as Hardware
+    from tembed.training.evaluation import evaluate as evaluate
     from tembed.training.loop import train as train
-    from tembed.training.measuring import evaluate as evaluate
     from tembed.training.recipe import Recipe as Recipe
     from tembed.training.run import Run as Run
     from tembed.training.stopping import Stopped as Stopped
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Evaluation": "evaluation",
-    "Hardware": "hardware",
+    "Hardware": "distributed.hardware",
     "Recipe": "recipe",
     "Run": "run",
     "Stopped": "stopping",
     "Trained": "weights",
-    "evaluate": "measuring",
+    "evaluate": "evaluation",
     "export_weights": "weights",
     "load": "weights",
     "load_trained": "weights",

@@ -2,15 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 
+from tembed.data import load
 from tembed.data.batches import Batches
+from tembed.errors import TembedError
 from tembed.models import Network
+from tembed.reporting.progress import Progress
+from tembed.training.distributed.process_group import ALONE, Forward, Team
+from tembed.training.environment import reproducible
+from tembed.training.inputs import EVAL_BATCH
 from tembed.training.schedule import derived_seed
-from tembed.training.team import ALONE, Forward, Team
+from tembed.training.weights import load_trained
 
 
 @dataclass(frozen=True)
@@ -83,3 +90,39 @@ def evaluate_batches(
 def _tell(watch: Callable[[int, int], None] | None, done: int, total: int) -> None:
     if watch is not None:
         watch(done, total)
+
+
+Part = Literal["train", "val", "test"]
+
+
+def evaluate(
+    source: str | Path,
+    part: Part = "test",
+    *,
+    data: str | None = None,
+    root: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """The best weights of a run, a weights file or shipped weights, on a part of their dataset.
+
+    ``data`` names another dataset with the same classes. On the run's own test part this gives the result of the run.
+    """
+    trained = load_trained(source)
+    recipe, progress = trained.recipe, progress or Progress()
+    splits = load(data or recipe.data, recipe.split, recipe.split_seed, root)
+    images = {"train": splits.train, "val": splits.val, "test": splits.test}[part]
+    if images.classes != trained.classes:
+        raise TembedError(f"{splits.name} has other classes than {source} was trained for")
+    expected = trained.about.get("data_sha256")
+    if data is None and expected != splits.sha256:
+        progress.say(
+            f"warning: {splits.name} is not the copy that these weights were trained on (sha256 {splits.sha256})"
+        )
+    batches = Batches(images, EVAL_BATCH, mean=trained.mean, std=trained.std, augment=False)
+    try:
+        with reproducible():
+            return evaluate_batches(
+                trained.model, batches, recipe.seed, lambda done, total: progress.update(part, done, total)
+            )
+    finally:
+        progress.close()

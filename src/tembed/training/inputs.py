@@ -10,11 +10,11 @@ from torch import Tensor
 
 from tembed.data import load
 from tembed.data.batches import Batches
-from tembed.data.images import ImageSet, Splits
+from tembed.data.types import ImageSet, Splits
 from tembed.errors import TembedError
+from tembed.training.distributed.process_group import ALONE, Team
 from tembed.training.recipe import Recipe
 from tembed.training.schedule import derived_seed
-from tembed.training.team import ALONE, Team
 
 EVAL_BATCH = 200
 

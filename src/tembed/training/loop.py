@@ -15,21 +15,21 @@ from tembed.data.batches import Batches
 from tembed.errors import TembedError
 from tembed.files import explained, locked, write_json
 from tembed.losses import EmbeddingLoss
-from tembed.training.compiling import compile_stages
-from tembed.training.determinism import reproducible
+from tembed.machine import ASLEEP, CHOICE, SPINNING, Crowd, Crowded
+from tembed.reporting.progress import Progress
+from tembed.training.checkpoints import State, Sums, copy_tensors, gather, restore
+from tembed.training.distributed.compiling import compile_stages
+from tembed.training.distributed.hardware import Hardware, under_torchrun
+from tembed.training.distributed.launcher import Job, launch
+from tembed.training.distributed.process_group import Lost, Team, assemble, lost
+from tembed.training.environment import reproducible
 from tembed.training.evaluation import Evaluation, evaluate_batches
-from tembed.training.hardware import Hardware, under_torchrun
 from tembed.training.inputs import Inputs, load_inputs, resized
-from tembed.training.launching import Job, launch
-from tembed.training.muon import Muon
-from tembed.training.progress import Watcher
+from tembed.training.optimizers import Muon
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
-from tembed.training.state import State, Sums, copy_tensors, gather, restore
 from tembed.training.stopping import Stopped, Wish, listening
-from tembed.training.team import Lost, Team, assemble, lost
-from tembed.training.waiting import ASLEEP, CHOICE, SPINNING, Crowd, Crowded
 from tembed.training.weights import build, save_weights
 
 CHECKPOINT_SECONDS = 60.0
@@ -41,7 +41,7 @@ def train(
     *,
     root: str | Path | None = None,
     hardware: Hardware | None = None,
-    watcher: Watcher | None = None,
+    progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Run:
     """Train a recipe in the folder ``out``, or go on with it there, and return the finished run.
@@ -55,7 +55,7 @@ def train(
         root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
         hardware: what to train on; by default one process, on a GPU if there is one. Several devices are given a
             process each; in a process that torchrun started, this is one of them.
-        watcher: what to tell about the progress.
+        progress: the observer of the run; by default nothing is shown.
         checkpoint_seconds: how often to save within an epoch.
 
     Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and in the tembed command `Crowded`.
@@ -64,17 +64,17 @@ def train(
     folder = Path(out) if out is not None else default_folder(recipe)
     job = Job(recipe, folder, root, hardware, checkpoint_seconds)
     if hardware.world > 1 and not under_torchrun():
-        launch(job, watcher or Watcher())
+        launch(job, progress or Progress())
     else:
-        work(job, watcher or Watcher())
+        work(job, progress or Progress())
     return Run(folder)
 
 
-def work(job: Job, watcher: Watcher) -> None:
+def work(job: Job, progress: Progress) -> None:
     """A run in this process, which is all of it or one of several that do the same at the same time."""
     team = assemble(job.hardware)
     try:
-        _work(job, team, watcher if team.first else Watcher())
+        _work(job, team, progress if team.first else Progress())
     except RuntimeError as error:
         if team.world == 1 or not lost(error):
             raise
@@ -84,7 +84,7 @@ def work(job: Job, watcher: Watcher) -> None:
         ) from None
 
 
-def _work(job: Job, team: Team, watcher: Watcher) -> None:
+def _work(job: Job, team: Team, progress: Progress) -> None:
     recipe, run = job.recipe, Run(job.out)
     # Before there is a folder, so that a mistake in the data leaves none behind.
     inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, team)
@@ -98,21 +98,21 @@ def _work(job: Job, team: Team, watcher: Watcher) -> None:
         if team.first:
             run.claim(recipe)
         if team.share(run.result is not None):
-            watcher.say(f"{run.folder} is finished already")
+            progress.say(f"{run.folder} is finished already")
             return
         inputs = inputs or load_inputs(recipe, job.root, team)
         try:
-            Training(job, run, inputs, team, watcher, wish).go()
+            Training(job, run, inputs, team, progress, wish).go()
         finally:
-            watcher.end()
+            progress.close()
 
 
 class Training:
     """One start of a run."""
 
-    def __init__(self, job: Job, run: Run, inputs: Inputs, team: Team, watcher: Watcher, wish: Wish):
+    def __init__(self, job: Job, run: Run, inputs: Inputs, team: Team, progress: Progress, wish: Wish):
         recipe = job.recipe
-        self.recipe, self.run, self.inputs, self.watcher, self.wish = recipe, run, inputs, watcher, wish
+        self.recipe, self.run, self.inputs, self.progress, self.wish = recipe, run, inputs, progress, wish
         self.hardware, self.team, self.checkpoint_seconds = job.hardware, team, job.checkpoint_seconds
         self.side = min(inputs.splits.train.size)
         self.images = len(inputs.train.images)
@@ -132,11 +132,11 @@ class Training:
     def go(self) -> None:
         """From where the state is to the end."""
         state, epochs = self.state, self.recipe.epochs
-        self.watcher.say(
+        self.progress.say(
             f"training {self.recipe.model} on {self.images:,} images of {self.recipe.data} in {self.run.folder}: "
             f"{epochs} epochs of {self.steps:,} steps, {self.hardware}, {torch.get_num_threads()} threads"
         )
-        self.watcher.begin(epochs, self.images, state.epoch * self.images + state.sums.images)
+        self._show()
         while state.epoch < epochs:
             self.train_epoch()
             self.finish_epoch()
@@ -154,8 +154,8 @@ class Training:
             state.step += 1
             state.sums.seconds += time.perf_counter() - start
             self._notice_crowd()
-            loss = self._mean_loss(state.sums)
-            self.watcher.trained(state.epoch, state.sums.images, loss)
+            sums = state.sums
+            self._show(loss=self._mean_loss(sums), images_per_second=sums.images / sums.seconds)
             if time.monotonic() - self.saved >= self.checkpoint_seconds:
                 self.save()
 
@@ -222,7 +222,7 @@ class Training:
         state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
         self.save()
         self._write_derived()
-        self.watcher.epoch(state.metrics[-1])
+        self.progress.epoch(state.metrics[-1], recipe.epochs)
 
     def write_result(self) -> None:
         """Test the best epoch's weights, once."""
@@ -268,13 +268,13 @@ class Training:
             self.inputs.splits.sha256, self.state.epoch, self.state.step, self.hardware.record()
         )
         if differing and before:
-            self.watcher.say(f"warning: not as at the last start, so the last bits may differ: {'; '.join(differing)}")
+            self.progress.say(f"warning: not as at the last start, so the last bits may differ: {'; '.join(differing)}")
 
     def _restored(self) -> State:
         checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
         tensors, record, wrong = self.team.share(checkpoints.load() if self.team.first else None)
         for line in wrong:
-            self.watcher.say(f"warning: {line}; going on from {checkpoints.previous}")
+            self.progress.say(f"warning: {line}; going on from {checkpoints.previous}")
         if record.get("data_sha256") != sha256:
             raise TembedError(
                 f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256}, then "
@@ -291,7 +291,7 @@ class Training:
                 "again from its beginning, or give another --out"
             ) from None
         where = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < self.recipe.epochs else "its last epoch"
-        self.watcher.say(f"going on with {self.run.folder} from {where}")
+        self.progress.say(f"going on with {self.run.folder} from {where}")
         return state
 
     def _write_derived(self) -> None:
@@ -329,7 +329,7 @@ class Training:
 
     def _watch(self, what: str) -> Any:
         def watch(done: int, total: int) -> None:
-            self.watcher.evaluated(what, done, total)
+            self.progress.update(what, done, total)
             if done < total:
                 self._heed()
 
@@ -344,10 +344,16 @@ class Training:
             self.save()
             raise Crowded
         if os.environ.get("OMP_WAIT_POLICY", "").upper() != ASLEEP["OMP_WAIT_POLICY"]:
-            self.watcher.say(
+            self.progress.say(
                 "warning: another process works on the cores of this run, whose threads may spin while they wait for "
                 "each other; if it is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and go on"
             )
+
+    def _show(self, **numbers: float) -> None:
+        state, epochs = self.state, self.recipe.epochs
+        done = state.epoch * self.images + state.sums.images
+        where = {"epoch": min(state.epoch + 1, epochs), "epochs": epochs}
+        self.progress.update("training", done, epochs * self.images, **where, **numbers)
 
     def _not_finite(self, loss: float) -> str:
         epoch, step = self.state.epoch, self.state.step

@@ -12,9 +12,9 @@ import tembed
 from tembed.errors import TembedError, first_line
 from tembed.files import write_file
 from tembed.models import Network, create_model
+from tembed.training.checksummed import seal, unseal
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run
-from tembed.training.sealed import seal, unseal
 
 KIND = "weights"
 WRAPPERS = ("_orig_mod", "module", "_forward_module")

@@ -1,0 +1,223 @@
+"""One encoded image to RGB pixels, as a person would expect to see it.
+
+Greyscale becomes grey RGB; transparency is laid on white; palettes, CMYK and YCbCr are converted; 16-bit
+values are scaled to 8; the camera's rotation mark (EXIF) is obeyed; of an animation the first frame counts.
+This module runs in the decoding processes too, so it imports nothing heavy.
+"""
+
+import io
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from multiprocessing import get_context, parent_process
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from tembed.arrays import UInt8
+from tembed.data.readers.archives import Tree, read, where
+from tembed.data.readers.reading import Block, Origin
+from tembed.errors import TembedError, one_line
+from tembed.machine import cores
+from tembed.reporting.progress import Progress
+
+ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"})
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+MAX_PIXELS = 1 << 26  # 67 million; an RGB image of 200 MB
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class BrokenImageError(Exception):
+    """Why these bytes are not an image that we take; the caller knows the file's name."""
+
+
+def decode(data: bytes, size: int | None = None) -> UInt8:
+    """RGB pixels ``(H, W, 3)``. With ``size``, the shorter side is resized to it and the middle kept."""
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
+            upright = _upright(image, _to_rgb(image))
+            if size is not None and upright.size != (size, size):
+                upright = ImageOps.fit(upright, (size, size), Image.Resampling.LANCZOS)
+            return np.asarray(upright)
+    except BrokenImageError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BrokenImageError(f"exceeds the cap of {MAX_PIXELS} pixels") from error
+    except Exception as error:  # Pillow's decoders raise nearly every type on damaged bytes
+        reason = "not an image in a known format" if isinstance(error, Image.UnidentifiedImageError) else error
+        raise BrokenImageError(one_line(str(reason)) or type(error).__name__) from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    if image.mode == "F":
+        raise BrokenImageError("floating-point pixels have no known range; save it with 8 or 16 bits")
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        grey = np.asarray(image).astype(np.int64)
+        if grey.min() < 0 or grey.max() > 65535:
+            raise BrokenImageError("32-bit pixels have no known range; save it with 8 or 16 bits")
+        return Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _upright(image: Image.Image, rgb: Image.Image) -> Image.Image:
+    try:
+        mark = image.getexif().get(ORIENTATION)
+    except Exception:  # damaged EXIF says nothing about the pixels: every viewer shows them unturned
+        return rgb
+    turn = TURNS.get(mark) if isinstance(mark, int) else None
+    return rgb if turn is None else rgb.transpose(turn)
+
+
+BATCH_IMAGES = 256
+BATCH_BYTES = 8 << 20
+WORTH_PROCESSES = 2000  # images; below it, starting processes takes longer than decoding
+
+Decoded = UInt8 | str
+
+
+class Item(NamedTuple):
+    """An image still in its file."""
+
+    name: str
+    label: int
+    origin: Origin
+
+
+def decode_batch(encoded: list[bytes | str], size: int | None) -> list[Decoded]:
+    """Pixels, or the reason why not, of each; a string is a reason already known."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return [one if isinstance(one, str) else _decoded(one, size) for one in encoded]
+
+
+def _decoded(data: bytes, size: int | None) -> Decoded:
+    try:
+        return decode(data, size)
+    except BrokenImageError as error:
+        return str(error)
+
+
+def decode_items(
+    tree: Tree, items: list[Item], size: int | None, left_out: list[str] | None, progress: Progress
+) -> Iterator[Block]:
+    """Blocks of equally sized square images, in the order of ``items``.
+
+    A broken image is an error that names it, unless a list ``left_out`` is given: then its name and the
+    reason go there, and nothing takes its place.
+    """
+    shape: tuple[int, ...] | None = None
+    first, done = "", 0
+    for batch, decoded in _decode_batches(tree, items, size):
+        images, kept = [], []
+        for item, one in zip(batch, decoded, strict=True):
+            if isinstance(one, str):
+                if left_out is None:
+                    raise TembedError(
+                        f"{where(tree, item.name)}: {one}; replace or remove it, or leave out every broken "
+                        "image with --skip-broken"
+                    )
+                left_out.append(f"{item.name}: {one}")
+                continue
+            shape, first = (shape, first) if shape else (one.shape, item.name)
+            _check_shape(tree, item.name, one.shape, first, shape)
+            images.append(one)
+            kept.append(item)
+        done += len(batch)
+        progress.update("decoding", done, len(items))
+        if images:
+            labels = np.array([item.label for item in kept], np.int64)
+            yield Block(np.stack(images), labels, np.array([item.origin for item in kept], np.uint8))
+
+
+def _check_shape(tree: Tree, name: str, shape: tuple[int, ...], first: str, expected: tuple[int, ...]) -> None:
+    way_out = "give --size S to resize every image's shorter side to S and keep the S x S middle"
+    if shape != expected:
+        raise TembedError(
+            f"{where(tree, name)} is {shape[1]}x{shape[0]}, but {first} is {expected[1]}x{expected[0]}: {way_out}"
+        )
+    if shape[0] != shape[1]:
+        raise TembedError(f"{where(tree, name)} is {shape[1]}x{shape[0]}, not square: {way_out}")
+
+
+def _decode_batches(tree: Tree, items: list[Item], size: int | None) -> Iterator[tuple[list[Item], list[Decoded]]]:
+    workers = cores()
+    with ExitStack() as stack:
+        submit: Callable[..., Future[list[Decoded]]] = _at_once
+        if len(items) >= WORTH_PROCESSES and workers > 1:
+            # spawned, not forked: a fork of a process with torch's threads can hang
+            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_with_parent)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            submit = pool.submit
+        waiting: deque[tuple[list[Item], Future[list[Decoded]]]] = deque()
+        try:
+            for batch, encoded in _encoded_batches(tree, items):
+                waiting.append((batch, submit(decode_batch, encoded, size)))
+                if len(waiting) > 2 * workers:
+                    ready, future = waiting.popleft()
+                    yield ready, future.result()
+            while waiting:
+                ready, future = waiting.popleft()
+                yield ready, future.result()
+        except BrokenProcessPool:
+            raise TembedError(
+                f"{tree.path}: a decoding process died (out of memory?); if this was called from a script, "
+                "call it under `if __name__ == '__main__':`"
+            ) from None
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _at_once(work: Callable[..., list[Decoded]], *arguments: object) -> Future[list[Decoded]]:
+    future: Future[list[Decoded]] = Future()
+    future.set_result(work(*arguments))
+    return future
+
+
+def _encoded_batches(tree: Tree, items: list[Item]) -> Iterator[tuple[list[Item], list[bytes | str]]]:
+    batch: list[Item] = []
+    encoded: list[bytes | str] = []
+    held = 0
+    for item in items:
+        batch.append(item)
+        try:
+            encoded.append(read(tree, item.name))
+        except TembedError as error:
+            encoded.append(str(error).removeprefix(f"{where(tree, item.name)} "))
+        held += len(encoded[-1])
+        if len(batch) == BATCH_IMAGES or held > BATCH_BYTES:
+            yield batch, encoded
+            batch, encoded, held = [], [], 0
+    if batch:
+        yield batch, encoded

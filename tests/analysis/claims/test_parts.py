@@ -1,0 +1,82 @@
+"""What patches show in a world with known parts, and what is measured against it."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+from support.datasets import store_world
+from support.features import made_features
+
+from tembed.analysis.claims.parts import classes_with_part, leading_part, part_pixels, truth_claims
+from tembed.analysis.features import patch_span
+from tembed.analysis.words import Words
+from tembed.data import load
+from tembed.data.parts.world import PARTS_OF
+from tembed.data.types import ImageSet
+
+
+def test_the_classes_of_a_part_are_those_of_the_design(tmp_path: Path) -> None:
+    store_world(tmp_path, "world", 400, 32)
+    images = load("world", root=tmp_path).train
+    sharing = classes_with_part(images)
+    assert not sharing[0].any()
+    for number, part in enumerate(images.parts, 1):
+        having = {name for name, has in zip(images.classes, sharing[number], strict=True) if has}
+        assert having == {name for name, parts in PARTS_OF.items() if part in parts}, part
+
+
+def test_a_patch_counts_the_pixels_of_its_region() -> None:
+    part_map = torch.randint(0, 4, (2, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    counts = part_pixels(part_map, 3, (4, 4), (2, 2))
+    for image in range(2):
+        for row in range(4):
+            for column in range(4):
+                (top, bottom), (left, right) = (patch_span(at, 2, 4.0) for at in (row, column))
+                region = part_map[image, max(0, top) : bottom, max(0, left) : right]
+                assert counts[image, row, column].tolist() == [int((region == part).sum()) for part in range(4)]
+    few = torch.tensor([[[[90, 7, 3, 0]]], [[[0, 8, 12, 0]]]])
+    assert leading_part(few).tolist() == [0, 2]
+
+
+def world(classes: int = 4) -> tuple[ImageSet, np.ndarray]:
+    """One-pixel maps, one part an image: 1 is shared by classes 0 and 1, 2 by classes 2 and 3, 3 by all."""
+    labels = np.repeat(np.arange(classes), 30)
+    part = np.where(np.arange(len(labels)) % 3 == 2, 3, 1 + (labels >= 2))
+    part_map = torch.from_numpy(part.astype(np.uint8))[:, None, None].repeat(1, 8, 8)
+    images = torch.zeros(len(labels), 3, 8, 8, dtype=torch.uint8)
+    names = tuple("abcd")
+    return ImageSet(images, torch.from_numpy(labels), names, torch.arange(len(labels)), part_map, ("x", "y", "z")), part
+
+
+def test_mass_goes_to_the_sharing_classes_or_not() -> None:
+    images, part = world()
+    labels = images.labels.numpy()
+    features = made_features(labels, (1, 1))
+    sharing = np.where((part == 3)[:, None], True, (np.arange(4) >= 2) == (part == 2)[:, None])
+    fair = (sharing / sharing.sum(1, keepdims=True)).astype(np.float32)
+    blind = np.full((len(labels), 4), 0.25, np.float32)
+    words = Words(np.eye(4, dtype=np.float32), labels, part, np.bincount(labels), labels)
+    seeing, other = dataclasses.replace(features, softmax=fair), dataclasses.replace(features, softmax=blind)
+    first, off, recovered = truth_claims(seeing, other, images, images, words, words)
+    assert first.verdict == off.verdict == recovered.verdict == "holds"
+    assert first.values["block"].value == 1
+    assert first.values["baseline"].value == first.values["chance"].value == 0.5
+    assert off.values["block"].value == 1
+    assert abs(off.values["baseline"].value - 1 / 3) < 1e-6
+    assert abs(off.values["chance"].value - 1 / 3) < 1e-6
+    assert recovered.values["block: parts"].value == 1
+    assert "block less baseline +0.500" in first.why
+    alone = truth_claims(other, None, images, images, words, None)
+    assert alone[0].verdict == "unclear"
+    assert "no baseline with patch scores" in alone[0].why
+
+
+def test_other_datasets_say_that_they_do_not_know() -> None:
+    images, part = world()
+    plain = dataclasses.replace(images, part_map=None, parts=())
+    features = made_features(images.labels.numpy(), (1, 1))
+    words = Words(np.eye(4, dtype=np.float32), part, part, part, part)
+    claims = truth_claims(features, None, plain, plain, words, None)
+    assert {claim.verdict for claim in claims} == {"not measured"}
+    assert {claim.why for claim in claims} == {"this dataset does not know its parts"}

@@ -1,0 +1,62 @@
+"""The Ray engine on a real cluster of two nodes, one of which is killed."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.grids import MINE, left_by, runs_of, start_grid, wait_until_training
+
+# A busy machine must not look like a dead node.
+PATIENT = {"health_check_timeout_ms": 60_000, "worker_register_timeout_seconds": 300}
+SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_log_monitor": False}
+HEAD = SMALL | {"include_dashboard": False, "no_monitor": True, "_system_config": PATIENT}
+
+
+@pytest.fixture
+def cluster(alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two nodes of one CPU each; after ``alone``, so that they are not waiting meanwhile."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster()
+    try:
+        add_node(nodes, HEAD)
+        nodes.second = add_node(nodes, SMALL)
+        yield nodes
+    finally:
+        nodes.shutdown()
+
+
+def add_node(nodes: Any, settings: dict[str, Any], attempts: int = 4) -> Any:
+    """A node of the cluster. Ray gives each start half a minute, which a busy machine may need more often than once."""
+    for attempt in range(attempts):
+        try:
+            return nodes.add_node(**settings)
+        except Exception as error:
+            if "timed out during startup" not in str(error) or attempt == attempts - 1:
+                raise
+    raise AssertionError
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("default")  # Ray's own
+def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
+    cluster: Any, tmp_path: Path, alone: dict[str, dict[str, str]]
+) -> None:
+    file, out = tmp_path / "mine.toml", tmp_path / "runs"
+    file.write_text(MINE)
+    grid = start_grid(file, out, "--engine", "ray", "--address", cluster.address)
+    wait_until_training(grid, out, runs=2, count=1)  # one on each node: each has one CPU
+    while not all((run / "checkpoints" / "newest.safetensors").exists() for run in runs_of(out)):  # work to lose
+        assert grid.poll() is None
+        time.sleep(0.01)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    said, told = grid.communicate(timeout=400)
+    assert grid.returncode == 0, told
+    assert "lost its machine" in told, told
+    assert "on a Ray cluster of 2 nodes" in told
+    assert "2 of 2 runs are finished, 2 of them by this command" in said
+    assert left_by(out) == alone

@@ -1,0 +1,187 @@
+"""A report shows what was measured beside the paper, never mixes what differs, and says what is missing."""
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tembed.cli.main import main
+from tembed.errors import TembedError
+from tembed.experiments.report.cells import make_cells
+from tembed.experiments.report.claims import judge, judge_paper
+from tembed.experiments.report.records import collect
+from tembed.experiments.report.report import write_report
+from tembed.experiments.report.statistics import Sample
+from tembed.paper import TABLE1
+from tembed.training.recipe import Recipe
+
+Put = Callable[..., Path]
+
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def report(put: Put, tmp_path: Path) -> str:
+    write_report([tmp_path / "summaries"], tmp_path / "out")
+    return (tmp_path / "out" / "report.md").read_text("utf-8")
+
+
+def test_a_cell_is_mean_spread_n_epochs_paper_and_difference(put: Put, tmp_path: Path) -> None:
+    values = (88.1, 88.9, 89.7)
+    for seed, value in enumerate(values):
+        put(Recipe.paper("rn26", "cifar10", seed=seed), value)
+    text = report(put, tmp_path)
+    mean, std = statistics.mean(values), statistics.stdev(values)
+    assert f"| RN26 | {mean:.2f} ± {std:.2f} | 89.52 | {mean - 89.52:+.2f} | 3 | 200 |" in text
+    assert "| RN26-Ours | missing | 91.06 | - | 0 | - |" in text
+    assert "CIFAR-100: missing, all 10 cells." in text
+
+
+def test_runs_that_differ_in_anything_but_the_seed_are_never_one_cell(put: Put) -> None:
+    same = [put(Recipe.paper("rn26", "cifar10", seed=seed), 80.0 + seed) for seed in (0, 1)]
+    for change in ({"epochs": 3}, {"split": "official"}, {"split_seed": 1}, {"lr": 2e-3}, {"train_images": 1000}):
+        put(Recipe.paper("rn26", "cifar10", **change), 70.0)
+    put(Recipe.fast("rn26", "cifar10"), 75.0)
+    put(Recipe.paper("rn26", "cifar10", seed=2), 60.0, sha256="b" * 64)
+    put(Recipe.paper("rn26", "cifar10", seed=3), 60.0, test_images=200)
+    cells = make_cells(collect([same[0].parent]).records)
+    assert sorted(cell.sample.n for cell in cells) == [1] * 8 + [2]
+    assert next(cell for cell in cells if cell.sample.n == 2).seeds == [0, 1]
+
+
+def test_a_second_run_of_a_seed_is_no_second_sample(put: Put, tmp_path: Path) -> None:
+    put(Recipe.paper("rn26", "cifar10"), 80.0)
+    put(Recipe.paper("rn26", "cifar10"), 80.0)
+    put(Recipe.paper("rn26", "cifar10"), 81.0)
+    found = collect([tmp_path / "summaries"])
+    assert len(found.records) == len(found.repeated) == len(found.left_out) == 1
+    assert "another result (81.00, not 80.00 %)" in found.left_out[0]
+
+
+def test_the_papers_own_table_judges_its_claims() -> None:
+    """Counted by hand from Table 1."""
+    assert [(v.word(), v.count()) for v in judge_paper()] == [
+        ("mostly holds", "14 of 15 comparisons"),  # not DN100-Ours on CIFAR-100
+        ("mostly holds", "2 of 3 comparisons"),  # not on CIFAR-100
+        ("does not hold", "5 of 12 comparisons"),
+        ("mostly holds", "2 of 3 comparisons"),  # not on CIFAR-10
+        ("holds", "3 of 3 comparisons"),
+    ]
+
+
+def test_measured_claims_know_of_missing_cells_and_of_chance() -> None:
+    values = {("rn26", "cifar10"): Sample((88.0, 88.1, 88.2)), ("rn26-embed", "cifar10"): Sample((90.0, 90.1, 90.2))}
+    first, second, *_ = judge(values, ["cifar10", "cifar100"])
+    assert first.word() == "holds so far"
+    assert first.count() == "1 of 1 comparisons, 9 missing"
+    assert first.chance() == "1 agree and 0 disagree at p < 0.05, of 1 tested"
+    assert (second.word(), second.chance()) == ("cannot be judged", "-")
+
+
+def test_one_seed_is_called_what_it_is(tmp_path: Path) -> None:
+    write_report([RESULTS], tmp_path)
+    text = (tmp_path / "report.md").read_text("utf-8")
+    assert "| RN26 | 88.76 | 89.52 | -0.76 | 1 | 8 |" in text
+    assert "some cells have one seed only" in text
+    assert "this is not the paper's training" in text
+    assert "-0.16 | 1 and 1 | needs two seeds or more of each" in text
+
+
+def full(put: Put) -> None:
+    for (model, data), value in TABLE1.items():
+        if (model, data) == ("dn100", "cifar100"):
+            continue
+        for seed in range(2):
+            put(Recipe.paper(model, data, seed=seed, epochs=4), value - 3 + 0.2 * seed)
+    for weight in (0.0, 0.25, 0.5, 1.0):
+        put(Recipe.fast("rn26-embed", "cifar10", weight=weight), 84 - (weight - 0.5) ** 2)
+    for maximizer in ("bn-relu", "entropic", "perturbed"):
+        for batch in (8, 32):
+            put(Recipe.paper("rn20", "cifar10", maximizer=maximizer, batch_size=batch, epochs=2), 86.0 + batch / 32)
+
+
+def test_the_figures_show_what_there_is(put: Put, tmp_path: Path) -> None:
+    full(put)
+    text = report(put, tmp_path)
+    assert "Best measured: lambda 0.5, from one seed." in text
+    assert "| perturbed-sampled | missing | missing |" in text
+    assert "| entropic | 86.25 (n = 1) | 87.00 (n = 1) |" in text
+    assert "| DN100 | missing | 71.65 | - | 0 | - |" in text
+    links = re.findall(r"\(figures/([\w-]+)\.svg\)", text)
+    assert {link.partition("-")[0] for link in links} == {"lambda", "maximizers", "depth", "curves"}
+    for link in links:
+        assert (tmp_path / "out" / "figures" / f"{link}.svg").read_text().startswith("<svg")
+    tested = re.search(r"\| RN26-Ours - RN26 \| CIFAR-10 \| \+1\.54 \| 2 and 2 \| (0\.\d+) \| (0\.\d+|1\.000) \|", text)
+    assert tested is not None
+    assert float(tested[1]) < 0.05
+    assert float(tested[2]) > float(tested[1])
+
+
+def test_damage_is_told_and_the_rest_reported(put: Put, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(Recipe.paper("rn26", "cifar10"), 80.0)
+    folder = tmp_path / "summaries"
+    (folder / "other.json").write_text('{"about": "no run"}')  # passed over
+    (folder / "torn.json").write_text('{"recipe": ')
+    broken, begun = folder / "broken", folder / "begun"
+    for path in (broken, begun):
+        path.mkdir()
+    (broken / "recipe.json").write_text("{")
+    (begun / "recipe.json").write_text(json.dumps(Recipe.paper("rn26", "cifar10", seed=1).complete().plain()))
+    assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("1 finished runs, 1 unfinished: ")
+    assert len(said) == 3
+    assert all(line.startswith("left out: ") for line in said[1:])
+    text = (tmp_path / "out" / "report.md").read_text("utf-8")
+    assert "begun: 0 of 200 epochs" in text
+    assert "torn.json" in text
+
+
+def test_no_runs_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match=r"no runs in .*: train some"):
+        collect([tmp_path])
+    with pytest.raises(TembedError, match="is not there"):
+        collect([tmp_path / "nothing"])
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_fits_a_phone_and_needs_nothing_else(put: Put, tmp_path: Path, width: int) -> None:
+    browser = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
+    assert browser is not None, "install chromium: .ci/run does"
+    full(put)
+    report(put, tmp_path)
+    page = tmp_path / "out" / "report.html"
+    text = page.read_text("utf-8")
+    assert not re.search(r"(src|href)\s*=|url\(|@import", text), "the page refers to something outside"
+    # The page measures itself inside a frame of the width that is tested: a window cannot be as narrow as a phone.
+    measuring = (
+        f"<iframe id=f width={width} height=900 src=report.html></iframe><script>"
+        "f.onload = () => { const d = f.contentDocument; const wide = d.documentElement.scrollWidth;"
+        "const cut = [...d.querySelectorAll('svg')].filter(s => { const b = s.getBoundingClientRect();"
+        "return [...s.querySelectorAll('text')].some(t => { const r = t.getBoundingClientRect();"
+        "return r.left < b.left - 1 || r.right > b.right + 1 || r.bottom > b.bottom + 1 }) }).length;"
+        "const small = Math.min(...[...d.querySelectorAll('svg text')].map(t => t.getBoundingClientRect().height));"
+        "document.title = 'measured'; document.body.textContent ="
+        "JSON.stringify({ wide, cut, small, figures: d.querySelectorAll('svg').length,"
+        " missing: d.querySelectorAll('td.missing').length, heading: d.querySelector('h1').textContent }) }</script>"
+    )
+    (page.parent / "measure.html").write_text(measuring)
+    line = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
+    line += ["--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}"]
+    line.append((page.parent / "measure.html").as_uri())
+    dumped = subprocess.run(line, capture_output=True, text=True, timeout=120).stdout
+    measured = json.loads(re.search(r"<body>(\{.*\})", dumped)[1])  # type: ignore[index]
+    assert measured["wide"] <= width
+    assert measured["cut"] == 0
+    assert measured["small"] >= 9
+    assert measured["figures"] == len(list((tmp_path / "out" / "figures").iterdir()))
+    assert measured["missing"] > 0
+    assert "measured beside the paper" in measured["heading"]

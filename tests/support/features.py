@@ -1,0 +1,54 @@
+"""Small things to look at: features made by hand, and untrained networks saved as if they were trained."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tembed.analysis.features import Features
+from tembed.models import create_model
+from tembed.training import Recipe
+from tembed.training.weights import save_weights
+
+
+def made_features(
+    labels: np.ndarray, map_size: tuple[int, int] = (2, 2), classes: int = 4, width: int = 6, seed: int = 0
+) -> Features:
+    """Features of a network that guesses: random, but consistent with each other."""
+    dice = np.random.default_rng(seed)
+    points = len(labels) * map_size[0] * map_size[1]
+    scores = dice.normal(size=(points, classes)) * 2
+    p = np.exp(scores)
+    values = dice.normal(size=(classes, width)).astype(np.float32)
+    mixing = np.maximum(scores, 0).astype(np.float32)
+    block_input = dice.normal(size=(points, width)).astype(np.float32)
+    embedding = mixing @ values
+    return Features(
+        key="made",
+        map_size=map_size,
+        window=(max(1, map_size[0] // 2), max(1, map_size[1] // 2)),
+        labels=labels,
+        logits=dice.normal(size=(len(labels), classes)).astype(np.float32),
+        block_input=block_input,
+        block_output=block_input + embedding,
+        softmax=(p / p.sum(1, keepdims=True)).astype(np.float32),
+        mixing=mixing,
+        embedding=embedding,
+        values=values,
+    )
+
+
+def save_untrained(path: Path, model: str, data: str, classes: tuple[str, ...], size: int, seed: int = 0) -> Path:
+    """A weights file of a network as it is initialised."""
+    torch.manual_seed(seed)
+    recipe = Recipe.fast(model, data, epochs=1).complete()
+    network = create_model(recipe.model, len(classes), size, **recipe.model_options())
+    record = {
+        "recipe": recipe.plain(),
+        "classes": list(classes),
+        "input_size": size,
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.25, 0.25, 0.25],
+    }
+    save_weights(path, network.state_dict(), record)
+    return path

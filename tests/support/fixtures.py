@@ -1,0 +1,21 @@
+"""Fixtures that the conftest files of several folders share."""
+
+from pathlib import Path
+
+import pytest
+
+from support.datasets import store_all
+
+
+@pytest.fixture(scope="session")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with the small datasets ``tiny`` and ``dots``."""
+    root = tmp_path_factory.mktemp("datasets")
+    store_all(root)
+    return root
+
+
+@pytest.fixture
+def use_worlds(worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TEMBED_DATA`` is that root."""
+    monkeypatch.setenv("TEMBED_DATA", str(worlds))

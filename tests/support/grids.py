@@ -1,0 +1,62 @@
+"""Grid commands as processes, and what their runs leave."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from support.kills import fingerprint, starts
+
+MINE = """
+recipe = "fast"
+seeds = 2
+data = "tiny"
+model = "rn26-embed"
+epochs = 5
+batch_size = 10
+"""
+TIMEOUT = 600
+
+
+def start_grid(file: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    """`tembed grid` in a process of its own; its runs save as often as they can and have one thread each."""
+    line = [
+        sys.executable,
+        "-m",
+        "tembed.cli.main",
+        "grid",
+        str(file),
+        "--out",
+        str(out),
+        "--checkpoint-seconds",
+        "0.1",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*line, *options], env=environment, text=True, **pipes)
+
+
+def run_grid(file: Path, out: Path, *options: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a grid command left alone."""
+    process = start_grid(file, out, *options)
+    said, told = process.communicate(timeout=TIMEOUT)
+    return process.returncode, said, told
+
+
+def runs_of(out: Path) -> list[Path]:
+    return sorted(path.parent for path in out.glob("*/recipe.json"))
+
+
+def wait_until_training(process: subprocess.Popen[str], out: Path, runs: int, count: int) -> None:
+    """Until this many runs have each been started so often."""
+    deadline = time.monotonic() + TIMEOUT
+    while [starts(run) for run in runs_of(out)] != [count] * runs:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def left_by(out: Path) -> dict[str, dict[str, str]]:
+    """The bits of every run by its name."""
+    return {run.name: fingerprint(run) for run in runs_of(out)}

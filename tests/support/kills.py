@@ -1,0 +1,136 @@
+"""Kill real runs at random moments, take them up again, and compare what they leave with a run left alone.
+
+    python tests/training/kill_many.py --runs 100
+
+makes its own small datasets and prints a line for each run; it ends with 1 if any bit differs. The test suite does six
+of them.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tembed.training.checksummed import checksum, unseal
+from tembed.training.run import Run, without_clock
+
+COMMANDS = {
+    "block": "rn26-embed --data tiny --recipe fast --epochs 3 --batch-size 10 --seed 1",
+    "paper": "rn26-aux --data tiny --epochs 2 --train-images 90 --batch-size 9",
+    "sampled": "rn20 --data dots --epochs 2 --train-images 24 --batch-size 6 --maximizer perturbed-sampled",
+}
+TIMEOUT = 900
+
+
+def start(command: str, out: Path, root: Path) -> subprocess.Popen[str]:
+    """A run in a process of its own that saves as often as it can."""
+    line = [sys.executable, "-m", "tembed.cli.main", "train", *command.split(), "--out", str(out)]
+    environment = os.environ | {"TEMBED_DATA": str(root), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.Popen(
+        [*line, "--checkpoint-seconds", "0.1"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    """Wait for a run to end well."""
+    _, said = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, said
+
+
+def starts(out: Path) -> int:
+    """How often a run has got as far as its first step."""
+    try:
+        return len(json.loads((out / "environment.json").read_text())["starts"])
+    except (OSError, ValueError):
+        return 0
+
+
+def kill_after(process: subprocess.Popen[str], out: Path, seconds: float) -> bool:
+    """SIGKILL that long after the run took up its work; False if it was done by then."""
+    before, deadline = starts(out), time.monotonic() + TIMEOUT
+    while starts(out) == before and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return process.returncode == -signal.SIGKILL
+
+
+def fingerprint(out: Path) -> dict[str, str]:
+    """Hashes of all that a run leaves, the clock's readings aside."""
+    run = Run.open(out)
+    assert run.result is not None
+    tensors, _ = unseal(run.checkpoints.newest, "a checkpoint")
+    return {
+        "weights": hashlib.sha256(run.best_path.read_bytes()).hexdigest(),
+        "state": checksum(tensors),
+        "metrics": _hash([without_clock(record) for record in run.metrics]),
+        "result": _hash(without_clock(run.result)),
+    }
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+class Reference:
+    """A run left alone: what it leaves, and how long it works."""
+
+    def __init__(self, command: str, out: Path, root: Path):
+        finish(start(command, out, root))
+        self.command, self.root = command, root
+        self.left = fingerprint(out)
+        record = Run.open(out).result
+        assert record is not None
+        self.seconds = record["total_seconds"]
+
+    def killed(self, out: Path, dice: random.Random, most: int) -> int:
+        """Kill the same run up to ``most`` times, then let it end. Returns the kills; raises if a bit differs."""
+        kills = 0
+        while kills < most:
+            if not kill_after(start(self.command, out, self.root), out, dice.uniform(0, self.seconds)):
+                break
+            kills += 1
+        finish(start(self.command, out, self.root))
+        left = fingerprint(out)
+        assert left == self.left, f"{out} after {kills} kills: {left} is not {self.left}"
+        return kills
+
+
+def main() -> int:
+    from worlds import store_all
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=3, help="at most, of each run")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        store_all(home / "datasets")
+        references = {n: Reference(c, home / n, home / "datasets") for n, c in COMMANDS.items()}
+        total = 0
+        for number in range(arguments.runs):
+            name = list(COMMANDS)[number % len(COMMANDS)]
+            dice = random.Random(f"{arguments.seed} {number}")
+            kills = references[name].killed(home / f"{name}-{number}", dice, arguments.kills)
+            total += kills
+            print(f"run {number + 1}/{arguments.runs} ({name}): {kills} kills, every bit as without", flush=True)
+    print(f"{arguments.runs} runs, {total} kills: all as the runs left alone")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Threads spin only on cores that are theirs alone."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.kills import fingerprint
+
+from tembed import machine as waiting
+from tembed.machine import ASLEEP, CROWDED, SPINNING, WINDOW, Crowd, starved_seconds, waiting_policy
+
+LINE = "rn26-embed --data dots --recipe fast --epochs 6 --batch-size 9 --start-scale 1"
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Two processes for each core."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_the_user_decides() -> None:
+    assert waiting_policy({"GOMP_SPINCOUNT": "0"}) == {}
+    assert waiting_policy({"OMP_WAIT_POLICY": "ACTIVE"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "policy"),
+    [
+        ([5.0, 7.0], [5.1, 7.1], SPINNING),
+        ([5.0, 7.0], [5.1, 7.0], ASLEEP),  # the second core is busy
+        ([], [], ASLEEP),  # nothing is known
+    ],
+)
+def test_idle_cores_are_spun_on(
+    before: list[float], after: list[float], policy: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter([before, after])
+    monkeypatch.setattr(waiting, "_idle_seconds", lambda: next(seen))
+    assert waiting_policy({}) == policy
+
+
+def test_busy_cores_are_noticed_at_the_start() -> None:
+    with busy_cores():
+        assert waiting_policy({}) == ASLEEP
+
+
+def test_a_crowd_is_noticed_after_a_while() -> None:
+    total = 0.0
+    crowd = Crowd(lambda: total)
+    start = crowd.start
+    total += WINDOW
+    assert not crowd.noticed(start + WINDOW / 2)
+    assert crowd.noticed(start + WINDOW)
+    total += WINDOW * CROWDED / 2
+    assert not crowd.noticed(start + 2 * WINDOW)
+    unknown = Crowd(lambda: None)
+    assert not unknown.noticed(unknown.start + 2 * WINDOW)
+
+
+def test_the_system_tells_how_long_threads_had_no_core() -> None:
+    before = starved_seconds()
+    assert before is not None
+    with busy_cores():
+        sum(range(20_000_000))
+    after = starved_seconds()
+    assert after is not None
+    assert after > before + 0.05
+
+
+@pytest.mark.slow
+def test_a_crowded_run_goes_on_asleep_with_the_same_bits(tmp_path: Path, worlds: Path) -> None:
+    """The real command, whose processes differ in how their threads wait and in nothing else."""
+    code = "import sys; from tembed.training import waiting; waiting.WINDOW = 0.2; from tembed.cli.main import main; "
+    environment = os.environ | {"TEMBED_DATA": str(worlds), "OMP_NUM_THREADS": "2"}
+
+    def run(out: Path, policy: dict[str, str]) -> str:
+        line = [sys.executable, "-c", code + "sys.exit(main())", "train", *LINE.split(), "--out", str(out)]
+        done = subprocess.run(line, env=environment | policy, capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    with busy_cores():
+        said = run(tmp_path / "crowded", SPINNING)
+    assert said.count("going on with threads that sleep while they wait") == 1
+    assert "going on with" in said
+    assert "from epoch" in said
+    assert "sleep" not in run(tmp_path / "calm", ASLEEP)
+    assert fingerprint(tmp_path / "crowded") == fingerprint(tmp_path / "calm")

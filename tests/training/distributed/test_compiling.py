@@ -1,0 +1,83 @@
+"""Compiled stages compute what they did, for every side, and keep their names."""
+
+import copy
+import functools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from tembed import create_model, list_models
+from tembed.embedding import FeatureEmbedding
+from tembed.losses import EmbeddingLoss
+from tembed.maximizers import BNReLU
+from tembed.models.network import Network
+from tembed.training.distributed.compiling import compile_stages
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch.compile warns of what it does itself
+def test_a_compiled_network_learns_as_the_plain_one_does() -> None:
+    """The frame of all networks with the smallest stages, because compiling takes long."""
+    torch.manual_seed(0)
+    stages = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), BNReLU(4)), nn.Identity(), nn.Identity()]
+    plain = Network(nn.Conv2d(3, 4, 1), stages, FeatureEmbedding(4, 3), nn.Identity(), 4, 3)
+    compiled = copy.deepcopy(plain)
+    compile_stages(compiled, batch=3)
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    loss, labels = EmbeddingLoss(0.5), torch.tensor([0, 1, 2])
+    for side in (8, 12):
+        images = torch.randn(3, 3, side, side).to(memory_format=torch.channels_last)
+        for model in (plain, compiled):
+            model.zero_grad()
+            loss(model(images), labels).backward()
+        for (name, p), q in zip(plain.named_parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(compiled.state_dict()[name], tensor)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list_models())
+def test_every_network_is_traced_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward as `--compile` has them, but for the machine code."""
+    torch.manual_seed(0)
+    plain = create_model(name, num_classes=3, input_size=16)
+    traced = copy.deepcopy(plain)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
+    torch._dynamo.reset()
+    counters.clear()
+    compile_stages(traced, batch=4)
+    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 0])
+    losses = []
+    for model in (plain, traced):
+        loss = EmbeddingLoss(0.0 if model.block is None else 0.5)(model(images), labels)
+        loss.backward()
+        losses.append(loss.item())
+    assert counters["stats"]["unique_graphs"] == 2
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    ours, theirs = (torch.cat([p.grad.flatten() for p in model.parameters()]) for model in (traced, plain))
+    assert (ours - theirs).norm() < 1e-2 * theirs.norm()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_only_full_batches_of_training_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = create_model("rn20", num_classes=3, input_size=16)
+    seen: list[int] = []
+
+    def compiled(part: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
+        def run(x: Tensor) -> Tensor:
+            seen.append(len(x))
+            return part(x)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    compile_stages(model, batch=4)
+    for count in (4, 3):
+        model(torch.randn(count, 3, 16, 16))
+    model.eval()(torch.randn(4, 3, 16, 16))
+    assert seen == [4, 4]  # both parts, once

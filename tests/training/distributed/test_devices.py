@@ -1,0 +1,227 @@
+"""Several processes do what one does, and end as one."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.kills import TIMEOUT, fingerprint
+
+from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
+from tembed.training import Hardware, Recipe, Run, load, train
+from tembed.training.distributed.process_group import ALONE, Team, assemble
+from tembed.training.evaluation import evaluate_batches
+from tembed.training.inputs import load_inputs
+from tembed.training.run import summary
+from tembed.training.weights import build
+
+LINE = "rn26-embed --data dots --recipe fast --epochs 3 --batch-size 9 --start-scale 1 --precision 64-true"
+RECIPE = Recipe.fast("rn26-embed", "dots", epochs=3, batch_size=9, start_scale=1.0)
+DOUBLE = Hardware(accelerator="cpu", precision="64-true")
+
+
+class Losses(Progress):
+    def __init__(self) -> None:
+        self.means: list[float] = []
+
+    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+        if "loss" in numbers:
+            self.means.append(numbers["loss"])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> tuple[Run, list[float]]:
+    """21 steps by two processes, in batches of 9 and 6: shares of 4 and 5, and of 3 and 3."""
+    seen = Losses()
+    hardware = dataclasses.replace(DOUBLE, devices=2)
+    run = train(RECIPE, tmp_path_factory.mktemp("pair") / "run", root=worlds, hardware=hardware, progress=seen)
+    return run, seen.means
+
+
+@pytest.mark.slow
+def test_two_processes_follow_one(pair: tuple[Run, list[float]], tmp_path: Path) -> None:
+    """In double precision, because Adam makes whole steps of the rounding errors of gradients that are zero."""
+    seen = Losses()
+    alone = train(RECIPE, tmp_path / "run", hardware=DOUBLE, progress=seen)
+    run, means = pair
+    assert len(means) == 21
+    assert means == pytest.approx(seen.means, rel=1e-6)
+    assert [r["val_accuracy"] for r in run.metrics] == [r["val_accuracy"] for r in alone.metrics]
+    ours, theirs = load(run.folder).state_dict(), load(alone.folder).state_dict()
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_run_says_what_it_was_on(pair: tuple[Run, list[float]]) -> None:
+    said = summary(pair[0])["environment"]
+    assert (said["accelerator"], said["devices"], said["nodes"], said["strategy"]) == ("cpu", 2, 1, "ddp")
+    assert (said["precision"], said["compiled"]) == ("64-true", False)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_and_then_loses_a_process_goes_on_to_the_same_end(
+    pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path
+) -> None:
+    out = tmp_path / "run"
+    process = _command(out, worlds)
+    _wait_for_steps(process, out)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=TIMEOUT)[1]
+    assert (process.returncode, "run the same command again" in said) == (128 + signal.SIGTERM, True), said
+    process = _command(out, worlds)
+    _wait_for_steps(process, out)
+    members = _children(process.pid)
+    assert len(members) == 2
+    os.kill(members[1], signal.SIGKILL)
+    said = process.communicate(timeout=TIMEOUT)[1]
+    assert process.returncode == 2
+    assert "process 1 of 2 was killed by SIGKILL" in said
+    assert "Traceback" not in said
+    assert not any(Path(f"/proc/{member}").exists() for member in members)
+    assert Run.open(out).result is None
+    process = _command(out, worlds)
+    said = process.communicate(timeout=TIMEOUT)[1]
+    assert process.returncode == 0, said
+    assert fingerprint(out) == fingerprint(pair[0].folder)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same_run(pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path) -> None:
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    line += ["-m", "tembed.cli.main", "train", *LINE.split(), "--out", str(tmp_path / "run"), "--quiet"]
+    done = subprocess.run(line, env=_environment(worlds), capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test accuracy") == 1
+    assert fingerprint(tmp_path / "run") == fingerprint(pair[0].folder)
+
+
+def test_evaluation_counts_each_image_once() -> None:
+    """Of 20 images, by 1, 3 and 24 processes, whose sums are added here."""
+    recipe = RECIPE.complete()
+    model = build(recipe, 10, 8)
+    whole = evaluate_batches(model, load_inputs(recipe).test)
+    for world in (3, 24):
+        parts = []
+        for rank in range(world):
+            part = Part(rank, world)
+            batches = dataclasses.replace(load_inputs(recipe).test, rank=rank, world_size=world)
+            evaluate_batches(model, batches, team=part)
+            parts.append(part.values)
+        correct, head, patches, patch_correct, patch_count = (sum(column) for column in zip(*parts, strict=True))
+        assert patch_count == 20 * 4
+        assert (correct / 20, patch_correct / patch_count) == (whole.accuracy, whole.patch_accuracy)
+        assert (head / 20, patches / 20) == pytest.approx((whole.head, whole.patches))
+
+
+class Part(Team):
+    """One process, whose sums are left as they are."""
+
+    def __init__(self, rank: int, world: int):
+        self.rank, self.world = rank, world
+
+    def add(self, values: Sequence[float]) -> Sequence[float]:
+        self.values = values
+        return [*values[:4], values[4] or 1]
+
+
+def test_noise_differs_by_process_and_the_first_ones_is_that_of_one_alone() -> None:
+    marks = [Part(rank, 3).mark for rank in range(3)]
+    assert len(set(marks)) == 3
+    assert marks[0] == ALONE.mark == ()
+
+
+@pytest.mark.parametrize(
+    ("hardware", "said"),
+    [
+        (Hardware(devices=0), "--devices is 0; it must be at least 1"),
+        (Hardware(strategy="fsdp"), "--strategy 'fsdp' is unknown; there are: ddp"),  # type: ignore[arg-type]
+        (Hardware(precision="8-true"), "--precision '8-true' is unknown; there are: 32-true, "),  # type: ignore[arg-type]
+        (Hardware(accelerator="cpu", precision="16-mixed"), "16-mixed is for GPUs"),
+        (Hardware(accelerator="cpu", devices=2, nodes=2), "on each machine set MASTER_ADDR"),
+    ],
+)
+def test_hardware_that_is_not_there_gets_one_line(hardware: Hardware, said: str, tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match=said) as caught:
+        train(RECIPE, tmp_path / "run", hardware=hardware)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_gpus_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TembedError, match="torch finds no GPU here"):
+        Hardware(accelerator="cuda").complete()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert Hardware(devices=2).complete().accelerator == "cuda"
+    with pytest.raises(TembedError, match="--devices is 3, and there are 2 GPUs"):
+        Hardware(devices=3).complete()
+
+
+def test_other_numbers_than_torchruns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "6", "RANK": "1", "LOCAL_RANK": "1"}
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    full = Hardware(accelerator="cpu").complete()
+    assert (full.devices, full.nodes, full.world) == (2, 3, 6)
+    with pytest.raises(TembedError, match="--devices is 3, and torchrun started 2"):
+        Hardware(devices=3).complete()
+
+
+def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(TembedError, match="--compile needs a C\\+\\+ compiler, and there is no no-such-compiler"):
+        Hardware(accelerator="cpu", compile=True).complete()
+
+
+def test_one_process_needs_no_fabric() -> None:
+    assert assemble(Hardware(accelerator="cpu").complete()) is ALONE
+    code = "import sys, tembed.training.loop; sys.exit('lightning_fabric' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# --- the command in processes of its own
+
+
+def _environment(root: Path) -> dict[str, str]:
+    return os.environ | {"TEMBED_DATA": str(root), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def _command(out: Path, root: Path) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "tembed.cli.main", "train", *LINE.split(), "--devices", "2", "--out", str(out)]
+    return subprocess.Popen(
+        [*line, "--checkpoint-seconds", "0"],
+        env=_environment(root),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _wait_for_steps(process: subprocess.Popen[str], out: Path) -> None:
+    """Until the run has saved a step since it was started."""
+    path, deadline = out / "checkpoints" / "newest.safetensors", time.monotonic() + TIMEOUT
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    while not path.exists() or path.stat().st_mtime_ns == before:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _children(pid: int) -> list[int]:
+    """The processes of a run, by rank."""
+    found = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        ranks = [int(entry.partition(b"=")[2]) for entry in environment if entry.startswith(b"LOCAL_RANK=")]
+        found.update({rank: int(child) for rank in ranks})
+    return [found[rank] for rank in sorted(found)]

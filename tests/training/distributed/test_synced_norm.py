@@ -1,0 +1,47 @@
+"""Batch statistics over several processes are those of the whole batch."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tembed.maximizers import BNReLU
+from tembed.training.distributed.synced_norm import synchronise
+
+PEERS = Path(__file__).with_name("peers.py")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, float]]]:
+    folder = tmp_path_factory.mktemp("peers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    files = [folder / str(rank) for rank in range(2)]
+    started = [subprocess.Popen([sys.executable, PEERS, str(rank), port, file]) for rank, file in enumerate(files)]
+    assert [process.wait(timeout=300) for process in started] == [0, 0]
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize("kind", ["norm", "bn-relu"])
+def test_unequal_parts_normalise_as_the_whole_batch_does(kind: str, found: list[dict[str, dict[str, float]]]) -> None:
+    """Forward, all gradients and the running statistics, far from zero, where sums of squares would cancel."""
+    for differences in found:
+        assert len(differences[kind]) == 9
+        assert max(differences[kind].values()) < 1e-12
+
+
+def test_the_kernel_for_one_process_is_not_taken() -> None:
+    x = torch.randn(4, 8, 3, 3).contiguous(memory_format=torch.channels_last)
+    bn = BNReLU(8)
+    assert bn.has_kernel(x)
+    synchronise(bn)
+    assert not bn.has_kernel(x)
+
+
+def test_half_precision_keeps_its_statistics_in_single(found: list[dict[str, dict[str, float]]]) -> None:
+    assert max(differences["half"]["all"] for differences in found) < 0.02  # a rounding of values up to 3

@@ -1,0 +1,68 @@
+"""Muon against the singular value decomposition, and against torch's AdamW where it hands over to it."""
+
+import pytest
+import torch
+from torch import nn
+
+from tembed.training.optimizers import REST, SIZE, Muon, orthogonal, split
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 128), (64, 576), (10, 128)])
+def test_the_singular_values_become_one_and_the_vectors_stay(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    found = orthogonal(matrix)
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    inner = u.T @ found @ v.T  # diagonal where the singular vectors are the same
+    diagonal = inner.diagonal()
+    large = torch.linalg.svdvals(matrix) > 0.02 * matrix.norm()  # the smallest ones need more rounds
+    assert ((diagonal[large] > 0.6) & (diagonal[large] < 1.3)).all()
+    torch.testing.assert_close(inner - diagonal.diag(), torch.zeros_like(inner), atol=1e-4, rtol=0)
+
+
+def test_nothing_moves_without_a_gradient() -> None:
+    assert torch.equal(orthogonal(torch.zeros(4, 6)), torch.zeros(4, 6))
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-12, 1e-20, 1e-25, 1e-30, 1e-38, 1e-44])
+def test_next_to_nothing_is_not_blown_up(size: float) -> None:
+    # Squares of such numbers are too small for a float, so a norm can be 0 where the numbers are not.
+    found = orthogonal(torch.full((4, 6), size))
+    assert found.isfinite().all()
+    assert found.abs().max() < 1
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 6, 3), nn.Flatten(), nn.Linear(6, 4)
+    )
+
+
+def test_which_are_kernels() -> None:
+    kernels, rest = split(network().parameters())
+    assert [tuple(kernel.shape) for kernel in kernels] == [(6, 8, 3, 3)]
+    assert len(rest) == 6
+
+
+def test_steps_of_the_kernels_by_hand_and_of_the_rest_by_adamw() -> None:
+    ours, theirs = network(), network()
+    muon = Muon(ours, lr=0.01, betas=(0.9, 0.999), weight_decay=0.1)
+    kernel = theirs[2].weight
+    rest = [p for p in theirs.parameters() if p is not kernel]
+    adamw = torch.optim.AdamW(rest, lr=0.01 * REST, betas=(0.9, 0.999), weight_decay=0.1)
+    momentum = torch.zeros(6, 72)
+    for number in range(3):
+        images = torch.randn(5, 3, 5, 5, generator=torch.Generator().manual_seed(number))
+        for model in (ours, theirs):
+            model.zero_grad()
+            model(images).square().mean().backward()
+        muon.step()
+        adamw.step()
+        with torch.no_grad():
+            gradient = kernel.grad.reshape(6, 72)
+            momentum = 0.9 * momentum + gradient
+            step = 0.01 * SIZE * 72**0.5 * orthogonal(gradient + 0.9 * momentum).reshape(kernel.shape)
+            torch.testing.assert_close(ours[2].weight, kernel * (1 - 0.001) - step)
+            kernel.copy_(ours[2].weight)
+    for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
