@@ -99,6 +99,59 @@ def open_stored(root: Path, name: str) -> Stored:
     return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
 
 
+def store(
+    root: Path,
+    name: str,
+    reading: Reading,
+    source: dict[str, Any],
+    part_map: UInt8 | None = None,
+    parts: tuple[str, ...] = (),
+    expected: str | None = None,
+) -> Stored:
+    """Write a reading as ``<root>/<name>``. Storing the same pool again is harmless; another pool is refused.
+
+    ``source`` goes into the manifest. ``expected`` is the sha256 that the pool must have.
+    """
+    with explained(root, name), _hidden_folder(root, check_name(name)) as folder:
+        manifest = _write_arrays(folder, name, reading, source, part_map, parts)
+        if expected is not None and manifest["sha256"] != expected:
+            raise TembedError(
+                f"{source.get('path', name)} is not the published {name}: {manifest['count']} images with the "
+                f"sha256 {manifest['sha256']}, expected {expected}; fetch a fresh copy, or import it under "
+                "another name"
+            )
+        with (folder / "manifest.json").open("w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        _rename(folder, root / name, manifest)
+    return open_stored(root, name)
+
+
+def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
+    """One sha256 for the whole pool: classes, shape, the sha256 of every array, and the names of the parts if any."""
+    content = [list(classes), list(shape), files, list(parts)]
+    return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def explained(root: Path, name: str) -> Iterator[None]:
+    """Turn an error of the disk into one line with a way out."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            way_out = "free some space there"
+        elif error.errno in FORBIDDEN:
+            way_out = "make it writable"
+        else:
+            way_out = "check that path"
+        raise TembedError(
+            f"{name} cannot be stored in {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
+            "to another folder"
+        ) from None
+
+
 def _way_out(root: Path, name: str) -> str:
     if name in list_datasets():
         return f"run `tembed data get {name}`"
@@ -123,68 +176,44 @@ def _again(folder: Path) -> str:
     return f"remove {folder} and get or import the dataset again"
 
 
-def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
-    """One sha256 for the whole pool: classes, shape, the sha256 of every array, and the names of the parts if any."""
-    content = [list(classes), list(shape), files, list(parts)]
-    return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
-
-
-def store(
-    root: Path,
+def _write_arrays(
+    folder: Path,
     name: str,
     reading: Reading,
     source: dict[str, Any],
-    part_map: UInt8 | None = None,
-    parts: tuple[str, ...] = (),
-    expected: str | None = None,
-) -> Stored:
-    """Write a reading as ``<root>/<name>``. Storing the same pool again is harmless; another pool is refused.
-
-    ``source`` goes into the manifest. ``expected`` is the sha256 that the pool must have.
-    """
-    with explained(root, name), _hidden_folder(root, check_name(name)) as folder:
-        labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
-        with NpyWriter(folder / "images.npy") as writer:
-            for chunk in reading.chunks:
-                writer.append(chunk.images)
-                labels.append(chunk.labels)
-                origin.append(chunk.origin)
-        if not writer.count:
-            raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
-        arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
-        if part_map is not None:
-            arrays["part_map"] = part_map
-        for key, array in arrays.items():
-            write_array(folder / f"{key}.npy", array)
-        shapes = {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()}
-        files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
-        counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
-        manifest = {
-            "format": FORMAT,
-            "name": name,
-            "tool": f"tembed {__version__}",
-            "source": {"layout": reading.layout} | source,
-            "count": writer.count,
-            "classes": list(reading.classes),
-            "class_counts": counts.tolist(),
-            "parts": list(parts),
-            "left_out": reading.left_out,
-            "shapes": shapes,
-            "files": files,
-            "sha256": identity(reading.classes, writer.shape, files, parts),
-        }
-        if expected is not None and manifest["sha256"] != expected:
-            raise TembedError(
-                f"{source.get('path', name)} is not the published {name}: {writer.count} images with the "
-                f"sha256 {manifest['sha256']}, expected {expected}; fetch a fresh copy, or import it under "
-                "another name"
-            )
-        with (folder / "manifest.json").open("w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        _rename(folder, root / name, manifest)
-    return open_stored(root, name)
+    part_map: UInt8 | None,
+    parts: tuple[str, ...],
+) -> dict[str, Any]:
+    """Write all arrays and return the manifest that describes them."""
+    labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    with NpyWriter(folder / "images.npy") as writer:
+        for chunk in reading.chunks:
+            writer.append(chunk.images)
+            labels.append(chunk.labels)
+            origin.append(chunk.origin)
+    if not writer.count:
+        raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
+    arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
+    if part_map is not None:
+        arrays["part_map"] = part_map
+    for key, array in arrays.items():
+        write_array(folder / f"{key}.npy", array)
+    files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
+    counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
+    return {
+        "format": FORMAT,
+        "name": name,
+        "tool": f"tembed {__version__}",
+        "source": {"layout": reading.layout} | source,
+        "count": writer.count,
+        "classes": list(reading.classes),
+        "class_counts": counts.tolist(),
+        "parts": list(parts),
+        "left_out": reading.left_out,
+        "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
+        "files": files,
+        "sha256": identity(reading.classes, writer.shape, files, parts),
+    }
 
 
 def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
@@ -239,21 +268,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-@contextmanager
-def explained(root: Path, name: str) -> Iterator[None]:
-    """Turn an error of the disk into one line with a way out."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in FULL:
-            way_out = "free some space there"
-        elif error.errno in FORBIDDEN:
-            way_out = "make it writable"
-        else:
-            way_out = "check that path"
-        raise TembedError(
-            f"{name} cannot be stored in {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
-            "to another folder"
-        ) from None
