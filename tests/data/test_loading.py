@@ -61,7 +61,7 @@ def test_a_class_with_too_few_images_is_named(root: Path, tmp_path: Path, make: 
 def test_a_missing_dataset_gives_the_command_that_fetches_it(pets: np.ndarray) -> None:
     with pytest.raises(TembedError, match=r"'cifar10' is not in .*: run `tembed data get cifar10`"):
         load("cifar10")
-    with pytest.raises(TembedError, match="it holds pets; add your own images with `tembed data import"):
+    with pytest.raises(TembedError, match="stored there: pets; add your own images with `tembed data import"):
         load("birds")
 
 

@@ -165,3 +165,7 @@ def test_a_store_that_cannot_be_written_is_reported_for_downloads_too(
         get("cifar10", root=tmp_path / "file", progress=lines)
     assert any("cannot be stored in" in line for line in lines.lines)
     assert os.path.isfile(tmp_path / "file")
+
+
+def test_the_tarball_of_a_scoped_package_has_the_name_that_npm_pack_gives_it() -> None:
+    assert NpmPackage("@scope/pets", "1.0.0", "0" * 64).tarball == "scope-pets-1.0.0.tgz"

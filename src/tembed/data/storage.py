@@ -156,7 +156,7 @@ def _way_out(root: Path, name: str) -> str:
     if name in list_datasets():
         return f"run `tembed data get {name}`"
     have = ", ".join(stored_names(root)) or "nothing"
-    return f"it holds {have}; add your own images with `tembed data import PATH --name {name}`"
+    return f"stored there: {have}; add your own images with `tembed data import PATH --name {name}`"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
