@@ -1,11 +1,10 @@
-"""Images per second of our batches against a per-image pipeline, and the loader's share of a training step.
+"""Images per second of our batches and of a per-image pipeline, and the loader's share of a training step.
 
     python benchmarks/loader.py
 
-The per-image pipeline is the usual one: a Dataset that pads, crops and flips with Pillow and normalises
-with NumPy, behind ``DataLoader(num_workers=0)``. All three are timed in turn, round after round, so that a
-busy machine slows them alike; the figures are medians over the rounds. Takes about a minute and needs no
-dataset on disk.
+The per-image pipeline is the usual one: a Dataset that pads, crops and flips with Pillow and normalises with NumPy, in
+a ``DataLoader(num_workers=0)``. Each round times the two loaders and a training step in turn, so that a busy machine
+slows them all; the figures are medians over the rounds. Takes about a minute and needs no dataset on disk.
 """
 
 import statistics
@@ -31,7 +30,7 @@ MEAN, STD = (0.5, 0.48, 0.45), (0.25, 0.25, 0.25)
 
 
 class PerImage(Dataset[tuple[Tensor, int]]):
-    """One image at a time, as most training scripts do it."""
+    """One image at a time, as in most training scripts."""
 
     def __init__(self, images: ImageSet) -> None:
         self.pixels = images.images.permute(0, 2, 3, 1).numpy()
@@ -90,10 +89,10 @@ def main() -> None:
     ratio = statistics.median(b / a for a, b in zip(times["ours"], times["theirs"], strict=True))
     print(f"batches of {BATCH}, {torch.get_num_threads()} threads, median of {ROUNDS} interleaved rounds\n")
     for name, label in (("theirs", "per image, Pillow and NumPy"), ("ours", "tembed.data.batches")):
-        print(f"{label:30}{mid[name] * 1e3:9.3f} ms a batch {BATCH / mid[name]:10,.0f} images/s")
-    print(f"{'rn26-embed training step':30}{mid['step'] * 1e3:9.3f} ms a batch\n")
-    print(f"ours is {ratio:.0f} times as fast (to reach: 30)")
-    print(f"and takes {100 * mid['ours'] / mid['step']:.2f} % of a training step (to stay under: 3)")
+        print(f"{label:30}{mid[name] * 1e3:9.3f} ms per batch {BATCH / mid[name]:10,.0f} images/s")
+    print(f"{'rn26-embed training step':30}{mid['step'] * 1e3:9.3f} ms per batch\n")
+    print(f"ours is {ratio:.0f} times as fast (target: 30)")
+    print(f"and takes {100 * mid['ours'] / mid['step']:.2f} % of a training step (target: under 3)")
 
 
 if __name__ == "__main__":

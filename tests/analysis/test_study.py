@@ -14,7 +14,7 @@ from tembed.analysis import analyze, collect, explain, maps, tsne, write_analysi
 from tembed.analysis.features import collected
 from tembed.cli.main import main
 from tembed.data import load
-from tembed.data.readers.reading import Block, Reading
+from tembed.data.readers.reading import Chunk, Reading
 from tembed.data.storage import store
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
@@ -153,7 +153,7 @@ def test_a_hundred_classes_and_an_odd_window_work(tmp_path: Path) -> None:
     labels = np.repeat(np.arange(100), 10)
     images = dice.integers(0, 256, (len(labels), 84, 84, 3), dtype=np.uint8)
     classes = tuple(f"class number {k}" for k in range(100))
-    store(tmp_path, "wide", Reading("made", classes, iter([Block(images, labels, np.zeros(1000, np.uint8))])), {})
+    store(tmp_path, "wide", Reading("made", classes, iter([Chunk(images, labels, np.zeros(1000, np.uint8))])), {})
     path = save_untrained(tmp_path / "w.safetensors", "wrn16-embed", "wide", classes, 84)
     found = analyze(path, images_per_class=2, root=tmp_path)
     assert found.features.map_size == (11, 11)

@@ -1,4 +1,4 @@
-"""``tembed data``: every command, as a user types it."""
+"""``tembed data``: every command as a user types it."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ def test_import_list_check_and_show(pets: Path, capsys: pytest.CaptureFixture[st
     assert re.search(r"mine +imported +10 images", listed)
     assert main(["data", "check", "mine"]) == 0
     checked = capsys.readouterr().out
-    assert "10 images, checksums right" in checked
+    assert "10 images, checksums correct" in checked
     assert "exact duplicates: 0 groups" in checked
     assert "across the paper split, seed 0: 0 groups" in checked
     assert main(["data", "show", "mine"]) == 0
@@ -63,12 +63,12 @@ def test_size_resizes(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "10 images of 4x4" in capsys.readouterr().out
 
 
-def test_off_a_terminal_there_are_no_bars(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_are_no_bars(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "import", str(pets), "--name", "mine"]) == 0
     assert capsys.readouterr().err == ""  # plain lines come only for work that takes long
 
 
-def test_get_from_a_wrong_path_is_one_line_for_it_and_one_for_the_way_out(
+def test_get_from_a_wrong_path_gives_one_line_for_the_failure_and_one_for_the_way_out(
     pets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["data", "get", "cifar10", "--from", str(pets)]) == 2
@@ -76,9 +76,10 @@ def test_get_from_a_wrong_path_is_one_line_for_it_and_one_for_the_way_out(
     assert tried == f"reading {pets}"
     assert "2 classes (cat, dog, …), which are not those of CIFAR-10" in failed
     assert error.startswith("tembed: error: no source is left for cifar10: put one of")
+    assert error.endswith("or name a copy with --from")
 
 
-def test_a_dataset_that_is_not_there_is_one_line(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_dataset_gives_one_line(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("check", "show"):
         assert main(["data", command, "nothing"]) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Small files in every layout, made on the spot."""
+"""Small files in every layout, made by the tests."""
 
 import io
 import json
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tembed.data.catalogue import KNOWN
-from tembed.data.importing import published, recognise
-from tembed.data.readers.archives import open_tree
+from tembed.data import catalogue
+from tembed.data.importing import match_record, recognise
+from tembed.data.readers.archives import open_archive
 from tembed.data.storage import store
 
 
@@ -34,8 +34,8 @@ def class_folders(classes: dict[str, int], size: int = 8, top: tuple[str, ...] =
     """PNGs by name: ``classes`` maps a class to how many images it has under each of the top folders."""
     files = {}
     for seed, (name, count) in enumerate(sorted(classes.items())):
-        for part, folder in enumerate(top):
-            for number, pixels in enumerate(random_images(count, size, 100 * seed + part)):
+        for subset, folder in enumerate(top):
+            for number, pixels in enumerate(random_images(count, size, 100 * seed + subset)):
                 files[f"{folder}{name}/{number:03}.png"] = png(pixels)
     return files
 
@@ -67,15 +67,15 @@ def cifar_arrays(classes: int, each: int) -> tuple[list[np.ndarray], list[np.nda
     """Planes ``(n, 3072)`` and labels of five training batches and the test batch."""
     rng = np.random.default_rng(classes)
     labels = [rng.permutation(np.repeat(np.arange(classes), each)) for _ in range(6)]
-    return [rng.integers(0, 256, (len(part), 3072), dtype=np.uint8) for part in labels], labels
+    return [rng.integers(0, 256, (len(batch), 3072), dtype=np.uint8) for batch in labels], labels
 
 
 def cifar10_files(form: str, each: int = 1) -> dict[str, bytes]:
     planes, labels = cifar_arrays(10, each)
     names = [f"data_batch_{k}" for k in range(1, 6)] + ["test_batch"]
     if form == "pickles":
-        parts = [{b"data": p, b"labels": y.tolist()} for p, y in zip(planes, labels, strict=True)]
-        return {f"cifar-10-batches-py/{n}": pickle.dumps(d, protocol=2) for n, d in zip(names, parts, strict=True)}
+        batches = [{b"data": p, b"labels": y.tolist()} for p, y in zip(planes, labels, strict=True)]
+        return {f"cifar-10-batches-py/{n}": pickle.dumps(d, protocol=2) for n, d in zip(names, batches, strict=True)}
     if form == "binary":
         rows = [np.column_stack([y.astype(np.uint8), p]) for p, y in zip(planes, labels, strict=True)]
         return {f"cifar-10-batches-bin/{n}.bin": r.tobytes() for n, r in zip(names, rows, strict=True)}
@@ -89,9 +89,9 @@ def cifar10_files(form: str, each: int = 1) -> dict[str, bytes]:
         return files
     assert form == "folders"
     files = {}
-    for batch, (part, y) in enumerate(zip(planes, labels, strict=True)):
-        for row, (plane, label) in enumerate(zip(part, y, strict=True)):
-            top, name = "test" if batch == 5 else "train", KNOWN["cifar10"].classes[label]
+    for batch, (rows, y) in enumerate(zip(planes, labels, strict=True)):
+        for row, (plane, label) in enumerate(zip(rows, y, strict=True)):
+            top, name = "test" if batch == 5 else "train", catalogue.CIFAR10.classes[label]
             files[f"{top}/{name}/{batch}_{row}.png"] = png(plane.reshape(3, 32, 32).transpose(1, 2, 0).copy())
     return files
 
@@ -102,8 +102,8 @@ def cifar100_files(form: str, each: int = 1) -> dict[str, bytes]:
     files = {}
     for name, (rows, fine) in {"train": train, "test": (planes[5], labels[5])}.items():
         if form == "pickles":
-            parts = {b"data": rows, b"fine_labels": fine.tolist(), b"coarse_labels": [0] * len(fine)}
-            files[f"cifar-100-python/{name}"] = pickle.dumps(parts, protocol=2)
+            content = {b"data": rows, b"fine_labels": fine.tolist(), b"coarse_labels": [0] * len(fine)}
+            files[f"cifar-100-python/{name}"] = pickle.dumps(content, protocol=2)
         else:
             columns = [np.zeros(len(fine), np.uint8), fine.astype(np.uint8), rows]
             files[f"cifar-100-binary/{name}.bin"] = np.column_stack(columns).tobytes()
@@ -111,29 +111,29 @@ def cifar100_files(form: str, each: int = 1) -> dict[str, bytes]:
 
 
 def mini_csvs(classes: int = 3, each: int = 4) -> dict[str, bytes]:
-    files, tables = {}, {part: ["filename,label"] for part in ("train", "val", "test")}
+    files, tables = {}, {subset: ["filename,label"] for subset in ("train", "val", "test")}
     for label in range(classes):
         wnid = f"n{label:08}"
         for number, pixels in enumerate(random_images(each, 8, label)):
             file = f"{wnid}{number:08}.png"
             files[f"images/{file}"] = png(pixels)
             tables[list(tables)[label % 3]].append(f"{file},{wnid}")
-    return files | {f"{part}.csv": "\n".join(rows).encode() for part, rows in tables.items()}
+    return files | {f"{subset}.csv": "\n".join(rows).encode() for subset, rows in tables.items()}
 
 
 def mini_caches(each: int = 4, protocol: int = 4) -> dict[str, bytes]:
     files = {}
-    for number, part in enumerate(("train", "val", "test")):
+    for number, subset in enumerate(("train", "val", "test")):
         images = random_images(2 * each, 8, number)
         by_class = {f"n{2 * number + k:08}": list(range(k * each, (k + 1) * each)) for k in range(2)}
         data = {"image_data": images, "class_dict": by_class}
-        files[f"mini-imagenet-cache-{part}.pkl"] = pickle.dumps(data, protocol=protocol)
+        files[f"mini-imagenet-cache-{subset}.pkl"] = pickle.dumps(data, protocol=protocol)
     return files
 
 
 @pytest.fixture(scope="session")
 def make() -> SimpleNamespace:
-    """The makers above, for tests in other files."""
+    """The functions above, for tests in other files."""
     return SimpleNamespace(
         png=png,
         random_images=random_images,
@@ -150,7 +150,7 @@ def make() -> SimpleNamespace:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty store, which is also the default one."""
+    """An empty store, which is also the default store."""
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "store"
@@ -161,10 +161,11 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Path]
     """Makes the small files at a path count as the published dataset of that name."""
 
     def pinned(name: str, path: Path) -> str:
-        with open_tree(path) as tree:
-            reading = published(recognise(tree), KNOWN[name], path)
+        record = catalogue.dataset(name)
+        with open_archive(path) as archive:
+            reading = match_record(recognise(archive), record, path)
             sha256 = store(tmp_path / "pin", f"pin-{name}", reading, {}).sha256
-        monkeypatch.setitem(KNOWN, name, replace(KNOWN[name], identity=sha256))
+        monkeypatch.setitem(catalogue._RECORDS, name, replace(record, sha256=sha256))
         return sha256
 
     return pinned

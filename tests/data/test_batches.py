@@ -1,11 +1,11 @@
-"""Batches are what a slow loop over single images gives, and any of them can be drawn again."""
+"""Batches equal those of a slow loop over single images, and any of them can be drawn again."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tembed.data.batches import Batches, draw_plan, padding
+from tembed.data.batches import Batches, draw_epoch, padding
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 
@@ -28,24 +28,24 @@ def batches(count: int, batch_size: int, height: int = 32, width: int = 32, **op
 
 
 def one_by_one(source: Batches, epoch: int, step: int) -> torch.Tensor:
-    """The same batch from the paper's words: normalise, zero-pad, crop, flip, an image at a time."""
+    """The same batch as the paper describes it: normalise, zero-pad, crop and flip, one image at a time."""
     height, width = source.images.size
-    plan = draw_plan(len(source.images), height, width, source.seed, epoch)
+    draws = draw_epoch(len(source.images), height, width, source.seed, epoch)
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
     pictures = []
-    for place in range(step * source.batch_size, min((step + 1) * source.batch_size, len(source.images))):
-        picture = (source.images.images[plan.order[place]].float() / 255 - mean) / std
-        if plan.flip[place]:
+    for position in range(step * source.batch_size, min((step + 1) * source.batch_size, len(source.images))):
+        picture = (source.images.images[draws.order[position]].float() / 255 - mean) / std
+        if draws.flip[position]:
             picture = picture.flip(2)
         down, across = padding(height), padding(width)
         picture = F.pad(picture, (across, across, down, down))
-        top, left = plan.top[place], plan.left[place]
+        top, left = draws.top[position], draws.left[position]
         pictures.append(picture[:, top : top + height, left : left + width])
     return torch.stack(pictures)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (84, 84), (8, 8), (13, 21), (33, 30)])
-def test_a_batch_is_what_a_slow_loop_gives(height, width):
+def test_a_batch_equals_that_of_a_slow_loop(height, width):
     source = batches(23, 10, height, width)
     for epoch in range(3):
         for step in range(len(source)):
@@ -65,7 +65,7 @@ def test_batches_are_float_and_channels_last():
         assert pixels.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_evaluation_shows_each_image_once_as_it_is():
+def test_evaluation_shows_each_image_once_and_unchanged():
     source = batches(23, 10, augment=False)
     pixels, labels = (torch.cat(column) for column in zip(*source.epoch(5), strict=True))
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
@@ -73,13 +73,13 @@ def test_evaluation_shows_each_image_once_as_it_is():
     assert torch.equal(labels, source.images.labels)
 
 
-def test_evaluation_takes_a_batch_larger_than_the_dataset():
+def test_evaluation_accepts_a_batch_larger_than_the_dataset():
     assert len(batches(5, 100, augment=False).batch(0, 0)[1]) == 5
 
 
 def test_any_step_can_be_drawn_again_by_another_process():
     first = list(batches(50, 8, seed=3).epoch(7))
-    draw_plan.cache_clear()
+    draw_epoch.cache_clear()
     again = batches(50, 8, seed=3)
     for step in (6, 0, 3):
         pixels, labels = again.batch(7, step)
@@ -87,7 +87,7 @@ def test_any_step_can_be_drawn_again_by_another_process():
         assert torch.equal(labels, first[step][1])
 
 
-def test_a_batch_is_the_callers_own():
+def test_a_batch_belongs_to_the_caller():
     for source in (batches(50, 8), batches(50, 8, augment=False)):
         before = (*source.batch(0, 0), source.indices(0, 0))
         kept = [tensor.clone() for tensor in before]
@@ -97,7 +97,7 @@ def test_a_batch_is_the_callers_own():
             assert torch.equal(tensor, again)
 
 
-def test_an_epoch_resumes_in_its_middle():
+def test_an_epoch_resumes_in_the_middle():
     source = batches(50, 8)
     whole, rest = list(source.epoch(2)), list(source.epoch(2, start=4))
     assert len(rest) == len(whole) - 4 == 3
@@ -117,7 +117,7 @@ def test_an_epoch_shows_each_image_once(count, batch_size, augment):
 
 @pytest.mark.parametrize("augment", [True, False])
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
-def test_the_workers_shares_make_up_the_batch_of_one_process(workers, augment):
+def test_the_shares_of_the_workers_make_up_the_batch_of_one_process(workers, augment):
     alone = batches(53, 16, augment=augment)
     team = [batches(53, 16, augment=augment, rank=rank, world_size=workers) for rank in range(workers)]
     for step in range(len(alone)):
@@ -129,9 +129,9 @@ def test_the_workers_shares_make_up_the_batch_of_one_process(workers, augment):
 
 
 def test_epochs_and_seeds_differ_in_order_crops_and_flips():
-    plans = [draw_plan(500, 32, 32, seed, epoch) for seed in range(3) for epoch in range(3)]
-    for a, first in enumerate(plans):
-        for second in plans[:a]:
+    epochs = [draw_epoch(500, 32, 32, seed, epoch) for seed in range(3) for epoch in range(3)]
+    for a, first in enumerate(epochs):
+        for second in epochs[:a]:
             for column, other in zip(first, second, strict=True):
                 agree = np.mean(column == other)
                 chance = 1 / len(np.unique(column))
@@ -139,12 +139,12 @@ def test_epochs_and_seeds_differ_in_order_crops_and_flips():
 
 
 def test_crops_and_flips_are_uniform():
-    plan = draw_plan(81_000, 32, 32, 0, 0)
-    cells = np.bincount(plan.top * 9 + plan.left, minlength=81)
+    draws = draw_epoch(81_000, 32, 32, 0, 0)
+    cells = np.bincount(draws.top * 9 + draws.left, minlength=81)
     chi_square = ((cells - 1000) ** 2 / 1000).sum()
     assert len(cells) == 81
     assert chi_square < 80 + 4 * np.sqrt(2 * 80)
-    assert abs(plan.flip.mean() - 0.5) < 4 * 0.5 / np.sqrt(81_000)
+    assert abs(draws.flip.mean() - 0.5) < 4 * 0.5 / np.sqrt(81_000)
 
 
 def test_the_padding_is_four_pixels_at_32_and_in_proportion():
@@ -154,14 +154,14 @@ def test_the_padding_is_four_pixels_at_32_and_in_proportion():
 @pytest.mark.parametrize(
     ("count", "batch_size", "options", "words"),
     [
-        (10, 11, {}, "batch size 11 for 10 training images: give at most 10"),
-        (10, 0, {}, "batches of 0"),
-        (0, 4, {"augment": False}, "from 0 images"),
-        (10, 4, {"rank": 2, "world_size": 2}, "rank 2 of 2"),
-        (10, 4, {"world_size": 3}, "make a batch of 2, too few for 3 workers"),
+        (10, 11, {}, "`batch_size` is 11, but there are only 10 training images: give at most 10"),
+        (10, 0, {}, "`batch_size` is 0"),
+        (0, 4, {"augment": False}, "there are 0 images"),
+        (10, 4, {"rank": 2, "world_size": 2}, "`rank` is 2; it must be from 0 to 1"),
+        (10, 4, {"world_size": 3}, "leave a batch of 2, too small for 3 workers"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_numbers(count, batch_size, options, words):
+def test_impossible_batches_are_refused_with_the_numbers(count, batch_size, options, words):
     with pytest.raises(TembedError, match=words):
         batches(count, batch_size, **options)
 

@@ -1,4 +1,4 @@
-"""``check`` finds changed bytes, and images that occur twice."""
+"""``check`` finds changed bytes and images that occur twice."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,22 +13,22 @@ from tembed.reporting.progress import Progress
 def test_duplicates_are_counted_within_and_across_classes_and_splits(
     root: Path, tmp_path: Path, make: SimpleNamespace
 ) -> None:
-    """Forty cats and forty dogs, one cat twice more among the cats and once among the dogs."""
+    """Forty cats and forty dogs per subset; one cat is also twice among the cats and once among the dogs."""
     files = make.class_folders({"cat": 40, "dog": 40}, top=("train/", "test/"))
     files["train/cat/x.png"] = files["train/cat/y.png"] = files["train/dog/z.png"] = files["train/cat/000.png"]
     files["test/dog/w.png"] = files["train/dog/000.png"]
     stored = import_images(make.folder(tmp_path / "pets", files), "pets")
-    report = check("pets")
-    assert (report.count, report.groups, report.extra, report.across_classes) == (164, 2, 4, 1)
-    assert report.across_splits["official"][0] >= 1
-    assert report.across_splits["official"][1] == 1  # the dog of the test set
-    assert report.sha256 == stored.sha256
+    result = check("pets")
+    assert (result.count, result.groups, result.extra, result.across_classes) == (164, 2, 4, 1)
+    assert result.across_splits["official"][0] >= 1
+    assert result.across_splits["official"][1] == 1  # the dog of the test set
+    assert result.sha256 == stored.sha256
 
 
-def test_no_duplicates_are_reported_where_there_are_none(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_no_duplicates_are_reported_if_there_are_none(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     import_images(make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 9})), "pets")
-    report = check("pets")
-    assert (report.groups, report.extra, report.across_splits) == (0, 0, {"paper": (0, 0)})
+    result = check("pets")
+    assert (result.groups, result.extra, result.across_splits) == (0, 0, {"paper": (0, 0)})
 
 
 def test_a_changed_pixel_is_noticed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
@@ -49,7 +49,7 @@ def test_changed_class_names_are_noticed(root: Path, tmp_path: Path, make: Simpl
         check("pets")
 
 
-def test_a_class_too_small_to_split_is_said_and_the_rest_is_checked(
+def test_a_class_too_small_to_split_is_reported_and_the_rest_is_checked(
     root: Path, tmp_path: Path, make: SimpleNamespace
 ) -> None:
     lines = []
@@ -61,6 +61,6 @@ def test_a_class_too_small_to_split_is_said_and_the_rest_is_checked(
     folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 2}))
     import_images(folder, "pets", progress=Listening())
     assert lines == ["note: class 'dog' has 2 images, too few to split (at least 4)"]
-    report = check("pets", progress=Listening())
-    assert (report.count, report.across_splits) == (11, {})
+    result = check("pets", progress=Listening())
+    assert (result.count, result.across_splits) == (11, {})
     assert "class 'dog' has 2 images, too few to split" in lines[1]

@@ -1,4 +1,4 @@
-"""Random bytes and mutations of good files: every reader gives images or a clear error, nothing else."""
+"""Random bytes and mutated files: every reader gives images or a clear error, nothing else."""
 
 import io
 import pickle
@@ -26,7 +26,7 @@ Change = Callable[[bytes], bytes]
 
 @st.composite
 def changes(draw: st.DrawFn) -> Change:
-    """Flips, cuts, repeats or inserts bytes at places relative to the file's length."""
+    """Flips, cuts, repeats or inserts bytes at positions relative to the length of the file."""
     edits = draw(
         st.lists(
             st.tuples(
@@ -40,8 +40,8 @@ def changes(draw: st.DrawFn) -> Change:
     )
 
     def apply(data: bytes) -> bytes:
-        for kind, place, extra in edits:
-            at = int(place * len(data))
+        for kind, position, extra in edits:
+            at = int(position * len(data))
             if kind in ("flip", "set") and data:
                 new = data[at] ^ (1 << extra[0] % 8) if kind == "flip" else extra[0]
                 data = data[:at] + bytes([new]) + data[at + 1 :]
@@ -59,7 +59,7 @@ def changes(draw: st.DrawFn) -> Change:
 
 
 def attempt(path: Path, skip_broken: bool = False) -> None:
-    """Imports and checks; only a one-line TembedError may come out."""
+    """Import and check; the only error allowed is a TembedError of one line."""
     with tempfile.TemporaryDirectory() as store:
         if said := complaint(lambda: import_images(path, "x", skip_broken=skip_broken, root=store)):
             assert path.name in said
@@ -71,7 +71,7 @@ def attempt(path: Path, skip_broken: bool = False) -> None:
 
 
 def complaint(work: Callable[[], object]) -> str:
-    """What a TembedError says, if one comes; any other error fails the test."""
+    """The message of a TembedError, or nothing; any other error fails the test."""
     try:
         work()
     except TembedError as error:
@@ -91,7 +91,7 @@ def test_random_bytes(tmp_path: Path, ending: str, data: bytes) -> None:
 @pytest.mark.parametrize("start", [b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b\x08\x00", b"BZh9", b"\xfd7zXZ\x00"])
 @given(data=st.binary(max_size=500))
 @few
-def test_random_bytes_behind_a_known_start(tmp_path: Path, start: bytes, data: bytes) -> None:
+def test_random_bytes_after_a_known_start(tmp_path: Path, start: bytes, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(start + data)
     attempt(path)
@@ -156,7 +156,7 @@ SMALL = {"data": np.arange(12, dtype=np.uint8).reshape(3, 4), "labels": [1, 2, 3
 @given(change=changes(), protocol=st.integers(0, 5))
 @many
 def test_mutated_pickles(change: Change, protocol: int) -> None:
-    """Small ones, so that most mutations hit the program and not the pixels."""
+    """Small pickles, so that most mutations hit the program and not the pixels."""
     unpickle(change(pickle.dumps(SMALL, protocol)))
 
 
@@ -203,5 +203,5 @@ def test_mutated_stores(tmp_path: Path, make: SimpleNamespace, file: str, change
         path.write_bytes(change(data))
         if said := complaint(lambda: check("x", root=store)):
             assert str(Path(store) / "x") in said
-        elif file != "manifest.json":  # not every byte of a header or a manifest matters, every pixel does
+        elif file != "manifest.json":  # some bytes of a header or a manifest do not matter, but every pixel does
             assert path.read_bytes()[128:][: len(data) - 128] == data[128:]

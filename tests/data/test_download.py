@@ -1,4 +1,4 @@
-"""Downloads resume, verify and fail in one line, against a real server on this machine."""
+"""Downloads resume, are verified, and fail with one line; tested against a real server on this machine."""
 
 import hashlib
 import threading
@@ -17,7 +17,7 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves ``CONTENT``; ``drops`` is the number of answers that break off after a third of a megabyte."""
+    """Serves ``CONTENT``; ``drops`` is the number of answers that break off after a quarter of a megabyte."""
 
     drops = 0
     ranges = True
@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def test_a_file_arrives_whole_with_progress(server: Server, tmp_path: Path) -> None:
+def test_a_file_arrives_complete_with_progress(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
     class Watching(Progress):
@@ -82,32 +82,34 @@ def test_a_file_arrives_whole_with_progress(server: Server, tmp_path: Path) -> N
     assert [file.name for file in target.parent.iterdir()] == ["data.tar.gz"]
 
 
-def test_a_connection_that_breaks_off_is_taken_up_where_it_broke(server: Server, tmp_path: Path) -> None:
+def test_a_broken_connection_is_resumed_where_it_broke(server: Server, tmp_path: Path) -> None:
     server.drops = 3
     assert download(server.url, tmp_path / "f", MD5).read_bytes() == CONTENT
     assert server.asked == [None, "bytes=262144-", "bytes=524288-", "bytes=786432-"]
 
 
-def test_a_later_run_goes_on_from_what_an_earlier_one_left(server: Server, tmp_path: Path) -> None:
+def test_a_later_run_resumes_an_earlier_one(server: Server, tmp_path: Path) -> None:
     (tmp_path / "f.part").write_bytes(CONTENT[:1000])
     assert download(server.url, tmp_path / "f", MD5).read_bytes() == CONTENT
     assert server.asked == ["bytes=1000-"]
 
 
-def test_a_part_that_is_already_whole_is_only_verified(server: Server, tmp_path: Path) -> None:
+def test_a_partial_file_that_is_already_complete_is_only_verified(server: Server, tmp_path: Path) -> None:
     (tmp_path / "f.part").write_bytes(CONTENT)
     assert download(server.url, tmp_path / "f", MD5).read_bytes() == CONTENT
 
 
-def test_a_server_that_cannot_resume_sends_all_again(server: Server, tmp_path: Path) -> None:
+def test_a_server_that_cannot_resume_sends_everything_again(server: Server, tmp_path: Path) -> None:
     server.ranges = False
     (tmp_path / "f.part").write_bytes(CONTENT[:1000])
     assert download(server.url, tmp_path / "f", MD5).read_bytes() == CONTENT
 
 
-def test_a_server_that_always_breaks_off_is_given_up_and_what_came_is_kept(server: Server, tmp_path: Path) -> None:
+def test_a_server_that_always_breaks_off_is_given_up_and_the_received_bytes_are_kept(
+    server: Server, tmp_path: Path
+) -> None:
     server.drops, server.ranges = 99, False
-    with pytest.raises(TembedError, match=r"closed early \(262144 bytes are kept; the next try goes on"):
+    with pytest.raises(TembedError, match=r"closed early \(262144 bytes are kept; the next try resumes"):
         download(server.url, tmp_path / "f", MD5)
     assert (tmp_path / "f.part").stat().st_size == 1 << 18
 
@@ -119,18 +121,18 @@ def test_a_wrong_checksum_is_refused_and_removed(server: Server, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_refusing_server_is_one_line(server: Server, tmp_path: Path) -> None:
+def test_a_refusing_server_gives_one_line(server: Server, tmp_path: Path) -> None:
     server.status = 403
     with pytest.raises(TembedError, match=r"cannot be fetched: the server answered 403$"):
         download(server.url, tmp_path / "f", MD5)
 
 
-def test_nobody_listening_is_one_line(server: Server, tmp_path: Path) -> None:
+def test_a_closed_port_gives_one_line(server: Server, tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"cannot be fetched: Connection refused$"):
         download("http://127.0.0.1:1/f", tmp_path / "f", MD5)
 
 
-def test_an_unknown_host_is_one_line(tmp_path: Path) -> None:
+def test_an_unknown_host_gives_one_line(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"http://nowhere\.invalid/f cannot be fetched: [^\n]+$"):
         download("http://nowhere.invalid/f", tmp_path / "f", MD5)
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tembed.data import contact_sheet, import_images
-from tembed.data.readers.reading import Block, Reading
+from tembed.data.readers.reading import Chunk, Reading
 from tembed.data.sheet import TILE, _colours
 from tembed.data.storage import store
 from tembed.errors import TembedError
@@ -18,7 +18,7 @@ from tembed.errors import TembedError
 def test_every_class_has_its_images_on_the_sheet(
     root: Path, tmp_path: Path, make: SimpleNamespace, classes: int
 ) -> None:
-    """Each class is a colour of its own; the sheet has about four tiles of each."""
+    """Each class has its own colour, and the sheet has four tiles of each."""
     files = {}
     colours = np.random.default_rng(0).permutation(200)[:classes]
     for colour in colours:
@@ -33,10 +33,10 @@ def test_every_class_has_its_images_on_the_sheet(
 
 
 def test_known_parts_are_shown_beside_the_image_and_named_below(root: Path, make: SimpleNamespace) -> None:
-    """Two images, the left half of each is part 1 and the right half part 2."""
+    """Two images: the left half of each is part 1, the right half part 2."""
     part_map = np.repeat([[[1] * 4 + [2] * 4]], 8, axis=1).repeat(2, axis=0).astype(np.uint8)
-    blocks = iter([Block(make.random_images(2), np.zeros(2, np.int64), np.zeros(2, np.uint8))])
-    store(root, "p", Reading("made", ("car",), blocks), {}, part_map, ("wheel", "door"))
+    chunks = iter([Chunk(make.random_images(2), np.zeros(2, np.int64), np.zeros(2, np.uint8))])
+    store(root, "p", Reading("made", ("car",), chunks), {}, part_map, ("wheel", "door"))
     seen = np.asarray(contact_sheet("p")).reshape(-1, 3)
     for colour in _colours(2)[1:]:
         assert (seen == colour).all(1).sum() == 2 * TILE**2 // 2 + 15 * 15
@@ -48,7 +48,7 @@ def test_long_and_foreign_class_names_fit(root: Path, tmp_path: Path, make: Simp
     assert contact_sheet("p").width < 1200
 
 
-def test_a_sheet_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_sheet_that_cannot_be_written_gives_one_line(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     import_images(make.folder(tmp_path / "p", make.class_folders({"cat": 4})), "p")
-    with pytest.raises(TembedError, match=r"nowhere/sheet\.png cannot be written .*choose another --out"):
+    with pytest.raises(TembedError, match=r"nowhere/sheet\.png cannot be written .*choose another `out`"):
         contact_sheet("p", tmp_path / "nowhere" / "sheet.png")

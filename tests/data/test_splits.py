@@ -17,24 +17,24 @@ PINNED = "32e9ed7a23863d51c7687bfa29ac0ccb47f5b58189dafddd29e35bbc60fbbd8c"
 
 
 def test_sixty_thousand_images_split_as_in_the_paper() -> None:
-    places = paper_split(POOL, CLASSES, seed=0)
-    assert [len(part) for part in places] == [39_000, 9_000, 12_000]
-    for part, each in zip(places, (3900, 900, 1200), strict=True):
-        assert np.bincount(POOL[part]).tolist() == [each] * 10
+    indices = paper_split(POOL, CLASSES, seed=0)
+    assert [len(subset) for subset in indices] == [39_000, 9_000, 12_000]
+    for subset, each in zip(indices, (3900, 900, 1200), strict=True):
+        assert np.bincount(POOL[subset]).tolist() == [each] * 10
 
 
-def test_the_split_is_the_same_on_every_machine_for_ever() -> None:
-    places = np.concatenate(paper_split(POOL, CLASSES, seed=0)).astype("<i8")
-    assert hashlib.sha256(places.tobytes()).hexdigest() == PINNED
+def test_the_split_is_the_same_on_every_machine_and_in_every_version() -> None:
+    indices = np.concatenate(paper_split(POOL, CLASSES, seed=0)).astype("<i8")
+    assert hashlib.sha256(indices.tobytes()).hexdigest() == PINNED
 
 
 def test_a_split_is_the_order_of_the_hashes_of_seed_and_index() -> None:
-    """Ten images of one class, sorted plainly: the first two are for testing, the next two validate."""
+    """Ten images of one class, sorted plainly: the first two are for testing, the next two for validation."""
     order = sorted(range(10), key=lambda i: hashlib.sha256(b"tembed split:7:%d" % i).hexdigest())
-    places = paper_split(np.zeros(10, np.int64), ("a",), seed=7)
-    assert places.test.tolist() == sorted(order[:2])
-    assert places.val.tolist() == sorted(order[2:4])
-    assert places.train.tolist() == sorted(order[4:])
+    indices = paper_split(np.zeros(10, np.int64), ("a",), seed=7)
+    assert indices.test.tolist() == sorted(order[:2])
+    assert indices.val.tolist() == sorted(order[2:4])
+    assert indices.train.tolist() == sorted(order[4:])
 
 
 def test_another_seed_gives_another_split() -> None:
@@ -43,12 +43,12 @@ def test_another_seed_gives_another_split() -> None:
 
 
 @given(st.lists(st.integers(4, 40), min_size=1, max_size=6), st.integers(0, 1 << 60))
-def test_every_image_is_in_exactly_one_part_and_every_class_in_all(counts: list[int], seed: int) -> None:
+def test_every_image_is_in_exactly_one_subset_and_every_class_in_all(counts: list[int], seed: int) -> None:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
-    places = paper_split(labels, tuple(map(str, counts)), seed)
-    assert sorted(np.concatenate(places).tolist()) == list(range(len(labels)))
-    for part in places:
-        assert set(labels[part]) == set(range(len(counts)))
+    indices = paper_split(labels, tuple(map(str, counts)), seed)
+    assert sorted(np.concatenate(indices).tolist()) == list(range(len(labels)))
+    for subset in indices:
+        assert set(labels[subset]) == set(range(len(counts)))
 
 
 def test_a_class_with_too_few_images_is_named() -> None:
@@ -58,25 +58,25 @@ def test_a_class_with_too_few_images_is_named() -> None:
 
 def test_the_official_split_keeps_the_published_test_set_and_takes_a_tenth_of_training() -> None:
     origin = np.where(np.arange(60_000) % 6 == 5, Origin.TEST, Origin.TRAIN).astype(np.uint8)
-    places = official_split(POOL, origin, CLASSES, seed=0)
-    assert [len(part) for part in places] == [45_000, 5_000, 10_000]
-    assert (origin[places.test] == Origin.TEST).all()
-    assert np.bincount(POOL[places.val]).tolist() == [500] * 10
-    assert sorted(np.concatenate(places).tolist()) == list(range(60_000))
+    indices = official_split(POOL, origin, CLASSES, seed=0)
+    assert [len(subset) for subset in indices] == [45_000, 5_000, 10_000]
+    assert (origin[indices.test] == Origin.TEST).all()
+    assert np.bincount(POOL[indices.val]).tolist() == [500] * 10
+    assert sorted(np.concatenate(indices).tolist()) == list(range(60_000))
 
 
 def test_a_published_validation_set_is_kept() -> None:
     origin = np.array([Origin.TRAIN, Origin.VAL, Origin.TEST, Origin.TRAIN], np.uint8)
-    places = official_split(np.zeros(4, np.int64), origin, ("a",), seed=0)
-    assert [part.tolist() for part in places] == [[0, 3], [1], [2]]
+    indices = official_split(np.zeros(4, np.int64), origin, ("a",), seed=0)
+    assert [subset.tolist() for subset in indices] == [[0, 3], [1], [2]]
 
 
 def test_without_train_and_test_marks_there_is_no_official_split() -> None:
-    with pytest.raises(TembedError, match=r"no image is marked as train.*split='paper'"):
+    with pytest.raises(TembedError, match=r"no image is marked as train.*set `split` to 'paper'"):
         official_split(np.zeros(9, np.int64), np.zeros(9, np.uint8), ("a",), 0)
 
 
-def test_too_few_training_images_for_an_official_validation_part_are_named() -> None:
+def test_too_few_training_images_for_an_official_validation_subset_are_named() -> None:
     origin = np.array([Origin.TRAIN] * 4 + [Origin.TEST], np.uint8)
     with pytest.raises(TembedError, match="class 'a' has 4 training images"):
         official_split(np.zeros(5, np.int64), origin, ("a",), 0)

@@ -1,4 +1,4 @@
-"""A stored dataset is whole or absent, and what is there stays intact."""
+"""A stored dataset is complete or absent, and stays intact."""
 
 import errno
 import fcntl
@@ -32,14 +32,14 @@ def pets(tmp_path: Path, make: SimpleNamespace) -> Path:
     return make.zip(tmp_path / "pets.zip", make.class_folders(PETS))
 
 
-def test_the_array_is_plain_numpy_and_mapped(root: Path, pets: Path) -> None:
+def test_the_array_is_a_plain_memory_mapped_npy_file(root: Path, pets: Path) -> None:
     stored = import_images(pets, "pets")
     assert isinstance(stored.images, np.memmap)
     assert np.load(root / "pets" / "images.npy").shape == (11, 8, 8, 3)
     assert np.load(root / "pets" / "labels.npy").tolist() == [0] * 5 + [1] * 6
 
 
-def test_the_manifest_says_what_is_there_and_whence(root: Path, pets: Path) -> None:
+def test_the_manifest_describes_the_dataset_and_its_source(root: Path, pets: Path) -> None:
     manifest = json.loads((import_images(pets, "pets").folder / "manifest.json").read_text())
     assert manifest["count"] == 11
     assert manifest["classes"] == ["cat", "dog"]
@@ -58,7 +58,7 @@ def test_importing_twice_is_harmless(root: Path, pets: Path) -> None:
     assert stored_names(root) == ["pets"]
 
 
-def test_importing_again_mends_a_damaged_array(root: Path, pets: Path) -> None:
+def test_importing_again_repairs_a_damaged_array(root: Path, pets: Path) -> None:
     images = import_images(pets, "pets").folder / "images.npy"
     good = images.read_bytes()
     images.write_bytes(good[:-1] + b"x")
@@ -83,11 +83,11 @@ def test_a_user_s_own_folder_of_that_name_is_not_touched(root: Path, pets: Path,
     assert (root / "pets" / "diary.txt").read_bytes() == b"mine"
 
 
-def test_a_killed_import_leaves_nothing_and_the_next_one_tidies_up(root: Path, pets: Path) -> None:
+def test_a_killed_import_stores_nothing_and_the_next_one_cleans_up(root: Path, pets: Path) -> None:
     code = """
 import os, signal, sys
 from tembed.data import importing, storage
-storage._settle = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+storage._rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 importing.import_images(sys.argv[1], "pets")
 """
     assert subprocess.run([sys.executable, "-c", code, str(pets)]).returncode == -signal.SIGKILL
@@ -97,7 +97,7 @@ importing.import_images(sys.argv[1], "pets")
     assert [entry.name for entry in root.iterdir()] == ["pets"]
 
 
-def test_what_another_import_is_writing_is_left_alone(root: Path, pets: Path) -> None:
+def test_the_files_of_a_running_import_are_not_removed(root: Path, pets: Path) -> None:
     other = root / ".pets.partial-other"
     other.mkdir(parents=True)
     lock = os.open(other, os.O_RDONLY)
@@ -119,7 +119,7 @@ def test_an_interrupted_import_leaves_nothing(root: Path, pets: Path, monkeypatc
     assert not list(root.iterdir())
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing(root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_gives_one_line_and_leaves_nothing(root: Path, pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = import_images(pets, "before").sha256
 
     def full(*_: object) -> None:
@@ -132,10 +132,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(root: Path, pets: Path, monk
     assert open_stored(root, "before").sha256 == before
 
 
-def test_a_real_write_that_fails_half_way_is_one_line_and_leaves_nothing(
+def test_a_write_that_fails_half_way_gives_one_line_and_leaves_nothing(
     root: Path, tmp_path: Path, make: SimpleNamespace
 ) -> None:
-    """The system refuses files beyond a limit, as it does on a full disk."""
+    """The system refuses files over a size limit, as it does on a full disk."""
     pets = make.zip(tmp_path / "pets.zip", make.class_folders({"cat": 8}, size=128))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -148,8 +148,8 @@ def test_a_real_write_that_fails_half_way_is_one_line_and_leaves_nothing(
 
 
 @contextmanager
-def powerless() -> Iterator[None]:
-    """Without root's right to ignore permissions, even where the tests run as root."""
+def without_root_rights() -> Iterator[None]:
+    """Permissions count, even if the tests run as root."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -161,38 +161,38 @@ def powerless() -> Iterator[None]:
 
 
 @pytest.fixture
-def open_place(make: SimpleNamespace) -> Iterator[Path]:
-    """A folder that everybody may enter and read."""
-    place = Path(tempfile.mkdtemp())
-    make.folder(place / "pets", make.class_folders(PETS))
-    for path in (place, place / "pets", place / "pets" / "cat", place / "pets" / "dog"):
+def public_folder(make: SimpleNamespace) -> Iterator[Path]:
+    """A folder that everybody may enter and read, with images in it."""
+    folder = Path(tempfile.mkdtemp())
+    make.folder(folder / "pets", make.class_folders(PETS))
+    for path in (folder, folder / "pets", folder / "pets" / "cat", folder / "pets" / "dog"):
         path.chmod(0o755)
-    yield place
-    shutil.rmtree(place)
+    yield folder
+    shutil.rmtree(folder)
 
 
-def test_a_store_without_permission_is_one_line(open_place: Path) -> None:
-    (open_place / "store").mkdir(mode=0o555)
-    with powerless(), pytest.raises(TembedError, match=r"store \(Permission denied\): make it writable"):
-        import_images(open_place / "pets", "pets", root=open_place / "store")
+def test_a_store_without_permission_gives_one_line(public_folder: Path) -> None:
+    (public_folder / "store").mkdir(mode=0o555)
+    with without_root_rights(), pytest.raises(TembedError, match=r"store \(Permission denied\): make it writable"):
+        import_images(public_folder / "pets", "pets", root=public_folder / "store")
 
 
-def test_images_without_permission_are_named(open_place: Path) -> None:
-    (open_place / "pets" / "dog" / "000.png").chmod(0)
-    store = open_place / "store"
+def test_images_without_permission_are_named(public_folder: Path) -> None:
+    (public_folder / "pets" / "dog" / "000.png").chmod(0)
+    store = public_folder / "store"
     store.mkdir()
     store.chmod(0o777)
-    with powerless(), pytest.raises(TembedError, match=r"dog/000\.png: cannot be read \(Permission denied\)"):
-        import_images(open_place / "pets", "pets", root=store)
+    with without_root_rights(), pytest.raises(TembedError, match=r"dog/000\.png: cannot be read \(Permission denied\)"):
+        import_images(public_folder / "pets", "pets", root=store)
 
 
-def test_a_folder_without_permission_is_named(open_place: Path) -> None:
-    (open_place / "pets" / "dog").chmod(0)
-    with powerless(), pytest.raises(TembedError, match=r"pets/dog cannot be read \(Permission denied\)"):
-        import_images(open_place / "pets", "pets", root=open_place / "store")
+def test_a_folder_without_permission_is_named(public_folder: Path) -> None:
+    (public_folder / "pets" / "dog").chmod(0)
+    with without_root_rights(), pytest.raises(TembedError, match=r"pets/dog cannot be read \(Permission denied\)"):
+        import_images(public_folder / "pets", "pets", root=public_folder / "store")
 
 
-def test_a_file_in_the_store_s_place_is_one_line(tmp_path: Path, pets: Path) -> None:
+def test_a_file_instead_of_the_store_gives_one_line(tmp_path: Path, pets: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TembedError, match=r"file \(.*\): check that path, or set TEMBED_DATA"):
         import_images(pets, "pets", root=tmp_path / "file")
@@ -209,10 +209,10 @@ def test_a_truncated_or_missing_array_is_named(root: Path, pets: Path, file: str
         open_stored(root, "pets")
 
 
-def test_changed_labels_are_noticed_on_opening(root: Path, pets: Path) -> None:
+def test_changed_labels_are_noticed_when_the_dataset_is_opened(root: Path, pets: Path) -> None:
     path = import_images(pets, "pets").folder / "labels.npy"
     np.save(path, np.load(path)[::-1])
-    with pytest.raises(TembedError, match=r"labels\.npy is not what its manifest says"):
+    with pytest.raises(TembedError, match=r"labels\.npy does not match its manifest"):
         open_stored(root, "pets")
 
 

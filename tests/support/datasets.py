@@ -5,20 +5,20 @@ from pathlib import Path
 import numpy as np
 
 from tembed.data.parts.world import generate
-from tembed.data.readers.reading import Block, Reading
+from tembed.data.readers.reading import Chunk, Reading
 from tembed.data.storage import store
 
 
 def store_world(root: Path, name: str, count: int, size: int) -> None:
-    """``count`` images of ``size`` x ``size`` pixels as the dataset ``name``."""
+    """Store ``count`` images of ``size`` x ``size`` pixels as the dataset ``name``."""
     made = generate(count, size=size)
     assert made.part_map is not None
     images, labels = made.images.permute(0, 2, 3, 1).contiguous().numpy(), made.labels.numpy()
-    reading = Reading("generated", made.classes, iter([Block(images, labels, np.zeros(len(labels), np.uint8))]))
+    reading = Reading("generated", made.classes, iter([Chunk(images, labels, np.zeros(len(labels), np.uint8))]))
     store(root, name, reading, {"generator": "tests"}, made.part_map.numpy(), made.parts)
 
 
 def store_all(root: Path) -> None:
-    """``tiny``: 130 training images of 16 pixels. ``dots``: 60 of 8 pixels, for what is slow."""
+    """``tiny`` has 130 training images of 16 pixels; ``dots`` has 65 of 8 pixels, for slow tests."""
     store_world(root, "tiny", 200, 16)
     store_world(root, "dots", 100, 8)

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class List:
-    """Show the datasets that are stored and those that can be got."""
+    """Show the datasets that are stored and those that can be fetched."""
 
 
 @dataclass(frozen=True)
 class Get:
-    """Store a known dataset from the first source that has it: disk, download, npm, or generated."""
+    """Store a known dataset from the first source that has it: a copy on disk, a download or a generator."""
 
     name: Annotated[str, tyro.conf.Positional]
-    """cifar10, cifar100, mini-imagenet or parts"""
+    """one of the names that `tembed data list` shows"""
     copy: Annotated[Path | None, tyro.conf.arg(name="from")] = None
     """a copy on disk (folder or archive); no other source is tried"""
 
 
 @dataclass(frozen=True)
 class Import:
-    """Store a folder or archive of images: class folders, CIFAR's files, or Mini-ImageNet's."""
+    """Store a folder or archive of images: class folders, or the files of CIFAR or Mini-ImageNet."""
 
     path: Annotated[Path, tyro.conf.Positional]
     """the folder, zip or tar"""
     name: str
-    """what to call the dataset"""
+    """name of the new dataset"""
     size: int | None = None
-    """resize every image's shorter side to this and keep the square middle"""
+    """resize the shorter side of every image to this and keep the square centre"""
     skip_broken: bool = False
     """leave out and list broken images instead of refusing the import"""
 
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         Command,
         args=arguments,
         prog="tembed data",
-        description="Datasets live in $TEMBED_DATA, else in the user's cache folder.",
+        description="Datasets are stored in $TEMBED_DATA, or else in the user's cache folder.",
     )
     match command:
         case List():
@@ -82,23 +82,27 @@ def main(arguments: list[str]) -> int:
 
 
 def list_all() -> None:
-    from tembed.data.catalogue import KNOWN
+    from tembed.data.catalogue import dataset, list_datasets
     from tembed.data.storage import default_root, open_stored, stored_names
 
     root = default_root()
-    stored = stored_names(root)
+    known, stored = list_datasets(), stored_names(root)
     print(f"in {root}:")
-    for name in [*KNOWN, *(name for name in stored if name not in KNOWN)]:
-        title = KNOWN[name].title if name in KNOWN else "imported"
+    for name in [*known, *(name for name in stored if name not in known)]:
+        title = dataset(name).title if name in known else "imported"
         state = describe(open_stored(root, name)) if name in stored else f"not stored: tembed data get {name}"
         print(f"  {name:<14} {title:<36} {state}")
 
 
 def get(command: Get) -> None:
     from tembed.data.sources import get
+    from tembed.errors import TembedError
 
-    with for_stderr() as progress:
-        stored = get(command.name, copy=command.copy, progress=progress)
+    try:
+        with for_stderr() as progress:
+            stored = get(command.name, copy=command.copy, progress=progress)
+    except TembedError as error:  # the one argument whose flag has another name
+        raise TembedError(str(error).replace("`copy`", "--from")) from error
     print(f"{stored.folder}: {describe(stored)}")
 
 
@@ -125,14 +129,14 @@ def check(command: Check) -> None:
     from tembed.data.checking import check
 
     with for_stderr() as progress:
-        report = check(command.name, progress=progress)
-    print(f"{command.name}: {report.count:,} images, checksums right, sha256 {report.sha256}")
+        result = check(command.name, progress=progress)
+    print(f"{command.name}: {result.count:,} images, checksums correct, sha256 {result.sha256}")
     print(
-        f"exact duplicates: {report.groups} groups ({report.extra} images beyond the first of each), "
-        f"{report.across_classes} of them across classes"
+        f"exact duplicates: {result.groups} groups ({result.extra} images beyond the first of each), "
+        f"{result.across_classes} of them across classes"
     )
-    for split, (groups, tests) in report.across_splits.items():
-        print(f"across the {split} split, seed 0: {groups} groups, {tests} test images seen in train or val")
+    for split, (groups, tests) in result.across_splits.items():
+        print(f"across the {split} split, seed 0: {groups} groups, {tests} test images also in train or val")
 
 
 def show(command: Show) -> None:

@@ -1,7 +1,12 @@
-"""The datasets of the paper's §4, any folder of images, and a world with known parts.
+"""The datasets of the paper (§4), any folder of images, and a generated world with known parts.
 
-Names are imported when first used, so that neither the command line's help nor the processes that decode
-images wait for torch.
+``catalogue`` has one record per dataset; ``sources`` and ``importing`` bring its images into the store on disk
+(``storage``, ``npy``); ``splits`` and ``loading`` turn it into train, validation and test tensors (``types``);
+``batches`` feeds them to the training loop; ``checking`` and ``sheet`` look at what is stored. ``readers/`` reads every
+published form of files, ``parts/`` draws the generated world.
+
+Names are imported when first used, so that neither the help of the command line nor the processes that decode images
+wait for torch.
 """
 
 from typing import TYPE_CHECKING
@@ -9,8 +14,15 @@ from typing import TYPE_CHECKING
 from tembed.lazy import lazy
 
 if TYPE_CHECKING:
+    from tembed.data.batches import Batches as Batches
+    from tembed.data.catalogue import Dataset as Dataset
+    from tembed.data.catalogue import dataset as dataset
+    from tembed.data.catalogue import list_datasets as list_datasets
+    from tembed.data.catalogue import register_dataset as register_dataset
     from tembed.data.catalogue import super_classes as super_classes
     from tembed.data.checking import check as check
+    from tembed.data.download import Download as Download
+    from tembed.data.download import NpmPackage as NpmPackage
     from tembed.data.importing import import_images as import_images
     from tembed.data.loading import load as load
     from tembed.data.sheet import contact_sheet as contact_sheet
@@ -20,14 +32,21 @@ if TYPE_CHECKING:
     from tembed.data.types import Splits as Splits
 
 _HOME = {
+    "Batches": "batches",
+    "Dataset": "catalogue",
+    "Download": "download",
     "ImageSet": "types",
+    "NpmPackage": "download",
     "Splits": "types",
     "check": "checking",
     "contact_sheet": "sheet",
+    "dataset": "catalogue",
     "default_root": "storage",
     "get": "sources",
     "import_images": "importing",
+    "list_datasets": "catalogue",
     "load": "loading",
+    "register_dataset": "catalogue",
     "super_classes": "catalogue",
 }
 

@@ -1,4 +1,4 @@
-"""``check``: do the stored bytes still have their checksums, and which images occur twice?"""
+"""``check``: verify the checksums of a stored dataset and find images that occur twice."""
 
 import hashlib
 from collections import defaultdict
@@ -7,21 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from tembed.data.loading import places_of
+from tembed.data.loading import split_indices
 from tembed.data.npy import array_sha256
 from tembed.data.readers.reading import Origin
-from tembed.data.sources import opened
+from tembed.data.sources import open_dataset
+from tembed.data.storage import Stored
 from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
-class Report:
-    """What ``check`` found. Images count as duplicates if every pixel is equal.
+class CheckResult:
+    """What ``check`` found. Images are duplicates if every pixel is equal.
 
-    ``groups``: sets of equal images; ``extra``: images beyond the first of each; ``across_classes``: groups
-    with more than one label; ``across_splits``: for each split, groups that lie in more than one of train,
-    val and test, and how many test images have an equal in train or val.
+    ``groups``: sets of equal images. ``extra``: images beyond the first of each group. ``across_classes``: groups with
+    more than one label. ``across_splits``: for each split, the groups in more than one subset, and the test images that
+    have a duplicate in another subset.
     """
 
     count: int
@@ -32,45 +33,21 @@ class Report:
     across_splits: dict[str, tuple[int, int]]
 
 
-def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Progress = SILENT) -> Report:
-    """Re-hashes a stored dataset and counts its exact duplicates, over the splits of ``seed``."""
-    stored = opened(name, root)
-    arrays: dict[str, np.ndarray] = {
-        "labels": stored.labels,
-        "origin": stored.origin,
-        "images": stored.images,
-    }
-    if stored.part_map is not None:
-        arrays["part_map"] = stored.part_map
-    files = stored.manifest["files"]
-    for key, array in arrays.items():
-        if array_sha256(array) != files.get(key):
-            raise TembedError(
-                f"{stored.folder / key}.npy has changed since it was stored (sha256 differs): remove "
-                f"{stored.folder} and get or import {name} again"
-            )
-    by_digest: dict[bytes, list[int]] = defaultdict(list)
-    for index, image in enumerate(stored.images):
-        by_digest[hashlib.sha256(image.tobytes()).digest()].append(index)
-        if index % 1000 == 999:
-            progress.update("comparing", index + 1, len(stored.images))
-    groups = [members for members in by_digest.values() if len(members) > 1]
+def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Progress = SILENT) -> CheckResult:
+    """Verify a stored dataset and count its exact duplicates, also across the subsets of the splits of ``seed``."""
+    stored = open_dataset(name, root)
+    _verify(stored)
+    groups = _duplicates(stored, progress)
     splits = ["paper"]
     if (stored.origin == Origin.TEST).any() and (stored.origin == Origin.TRAIN).any():
         splits.append("official")
     across = {}
     for split in splits:
-        part = np.zeros(len(stored.labels), np.uint8)
         try:
-            parts = places_of(stored, split, seed)
-        except TembedError as error:  # a class too small to split: said, and the rest is still checked
+            across[split] = _across(stored, groups, split, seed)
+        except TembedError as error:  # a class is too small to split; the other checks still hold
             progress.say(str(error))
-            continue
-        for number, places in enumerate(parts):
-            part[places] = number
-        mixed = [group for group in groups if len({int(part[i]) for i in group}) > 1]
-        across[split] = (len(mixed), sum(int(part[i]) == 2 for group in mixed for i in group))
-    return Report(
+    return CheckResult(
         count=len(stored.images),
         sha256=stored.sha256,
         groups=len(groups),
@@ -78,3 +55,34 @@ def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Pr
         across_classes=sum(len({int(stored.labels[i]) for i in group}) > 1 for group in groups),
         across_splits=across,
     )
+
+
+def _verify(stored: Stored) -> None:
+    arrays: dict[str, np.ndarray] = {"labels": stored.labels, "origin": stored.origin, "images": stored.images}
+    if stored.part_map is not None:
+        arrays["part_map"] = stored.part_map
+    for key, array in arrays.items():
+        if array_sha256(array) != stored.manifest["files"].get(key):
+            raise TembedError(
+                f"{stored.folder / key}.npy has changed since it was stored (sha256 differs): remove "
+                f"{stored.folder} and get or import {stored.name} again"
+            )
+
+
+def _duplicates(stored: Stored, progress: Progress) -> list[list[int]]:
+    by_digest: dict[bytes, list[int]] = defaultdict(list)
+    for index, image in enumerate(stored.images):
+        by_digest[hashlib.sha256(image.tobytes()).digest()].append(index)
+        if index % 1000 == 999:
+            progress.update("comparing", index + 1, len(stored.images))
+    return [members for members in by_digest.values() if len(members) > 1]
+
+
+def _across(stored: Stored, groups: list[list[int]], split: str, seed: int) -> tuple[int, int]:
+    """The groups in more than one subset, and the test images in them."""
+    indices = split_indices(stored, split, seed)
+    train, val, test = range(3)
+    subset = np.full(len(stored.labels), train, np.uint8)
+    subset[indices.val], subset[indices.test] = val, test
+    mixed = [group for group in groups if len({int(subset[i]) for i in group}) > 1]
+    return len(mixed), sum(int(subset[i]) == test for group in mixed for i in group)

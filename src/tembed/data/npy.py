@@ -1,6 +1,7 @@
-"""Writes NumPy's ``.npy`` files piece by piece, hashing the contents on the way.
+"""Writes NumPy's ``.npy`` files chunk by chunk and hashes the contents at the same time.
 
-Plain writes, not a mapped file: on a full disk a write fails with an error, a mapped page kills the process.
+It uses plain writes, not a memory-mapped file: on a full disk a write raises an error, but a mapped page kills the
+process.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ HEADER = 128  # bytes; room for any shape, so that the count can be filled in at
 
 
 class NpyWriter:
-    """Appends blocks of equally shaped uint8 rows; the header gets its count when the file is closed."""
+    """Appends chunks of equally shaped uint8 rows; the header gets its count when the file is closed."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("wb")
@@ -64,6 +65,7 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
+    """Write and sync a whole array."""
     with path.open("wb") as file:
         np.save(file, array, allow_pickle=False)
         file.flush()
@@ -71,10 +73,10 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def array_sha256(array: np.ndarray) -> str:
-    """The hash of an array's bytes in C order and little-endian, read in pieces."""
+    """The sha256 of an array's bytes in C order and little-endian, read in chunks."""
     found = hashlib.sha256()
     step = max(1, (8 << 20) // max(1, array.nbytes // max(1, len(array))))
     for start in range(0, len(array), step):
-        piece = array[start : start + step]
-        found.update(np.ascontiguousarray(piece, piece.dtype.newbyteorder("<")).tobytes())
+        chunk = array[start : start + step]
+        found.update(np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("<")).tobytes())
     return found.hexdigest()

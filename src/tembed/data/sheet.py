@@ -6,25 +6,25 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tembed.arrays import UInt8
-from tembed.data.sources import opened
+from tembed.data.sources import open_dataset
 from tembed.data.splits import shuffled
 from tembed.data.storage import Stored
 from tembed.errors import TembedError
 
 TILE, GAP, LABEL, MARGIN, TITLE, GUTTER, LINE = 64, 4, 160, 16, 40, 32, 24
 INK, PAPER, QUIET = "#1a1a1a", "#ffffff", "#666666"
-ROWS = 25  # classes below each other before a new column of them begins
+ROWS = 25  # classes in a column of the sheet
 
 
 def contact_sheet(
     name: str, out: str | Path | None = None, each: int | None = None, root: str | Path | None = None
 ) -> Image.Image:
-    """``each`` images of every class (12, or 6 of more than 25 classes), the same ones every time.
+    """``each`` images of every class (default 12, or 6 if there are more than 25 classes), always the same ones.
 
-    Where the dataset knows its parts, each image has its part map beside it, and the colours are named below.
-    Written to ``out`` if given.
+    If the dataset knows its parts, the part map is beside each image, and the colours are named below. The sheet is
+    written to ``out`` if given.
     """
-    stored = opened(name, root)
+    stored = open_dataset(name, root)
     each = each or (12 if len(stored.classes) <= ROWS else 6)
     rows = min(ROWS, len(stored.classes))
     columns = -(-len(stored.classes) // rows)
@@ -49,8 +49,8 @@ def contact_sheet(
         _write_name(draw, (x, y + 14), label_width - 12, class_name)
         draw.text((x, y + 34), f"{len(members):,}", QUIET, ImageFont.load_default(12))
         chosen = members[np.argsort(rank[members])][:each]
-        for place, tile in enumerate(_tiles(stored, chosen)[:each]):
-            sheet.paste(tile, (x + label_width + place * (TILE + GAP), y))
+        for position, tile in enumerate(_tiles(stored, chosen)[:each]):
+            sheet.paste(tile, (x + label_width + position * (TILE + GAP), y))
     for number, part in enumerate(parts):
         x, y = MARGIN + number % per_line * LABEL, bottom + number // per_line * LINE - 6
         draw.rectangle((x, y, x + 14, y + 14), tuple(_colours(len(parts))[number + 1].tolist()))
@@ -59,11 +59,12 @@ def contact_sheet(
         try:
             sheet.save(out, format="PNG")
         except OSError as error:
-            raise TembedError(f"{out} cannot be written ({error.strerror}): choose another --out") from None
+            raise TembedError(f"{out} cannot be written ({error.strerror}): choose another `out`") from None
     return sheet
 
 
 def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, name: str) -> None:
+    """Draw the name, shortened with an ellipsis if it is wider than ``width``."""
     font = ImageFont.load_default(14)
     shown = name
     while draw.textlength(shown, font) > width and len(shown) > 1:
@@ -86,7 +87,7 @@ def _tile(pixels: UInt8, resampling: Image.Resampling) -> Image.Image:
 
 
 def _colours(parts: int) -> UInt8:
-    """Light grey for no part, then hues around the circle, alternately dark and light."""
+    """Light grey for no part, then hues around the colour circle, alternately dark and light."""
     hues = [(index * 255 // max(1, parts), 200, 230 if index % 2 else 150) for index in range(parts)]
     coloured = Image.new("HSV", (parts + 1, 1), (0, 0, 230))
     for index, hue in enumerate(hues):

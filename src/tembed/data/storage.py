@@ -1,8 +1,8 @@
-"""A dataset on disk: one uint8 array that is mapped into memory, labels, and a manifest.
+"""A dataset on disk: one memory-mapped uint8 array, labels, and a manifest.
 
-``<root>/<name>/images.npy`` is ``(N, H, W, 3)``; beside it ``labels.npy``, ``origin.npy`` (``Origin`` of each
-image), perhaps ``part_map.npy``, and ``manifest.json``. Everything is written into a hidden folder
-aside, synced and renamed, so that a dataset is either whole or absent.
+``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the `Origin` of each
+image), ``part_map.npy`` if parts are known, and ``manifest.json``. Everything is written into a hidden folder, synced
+and renamed, so that a dataset is either complete or absent.
 """
 
 import errno
@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -23,17 +22,16 @@ import numpy as np
 
 from tembed import __version__
 from tembed.arrays import Int64, UInt8
-from tembed.data.catalogue import KNOWN
+from tembed.data.catalogue import NAME, check_name, list_datasets
 from tembed.data.npy import NpyWriter, array_sha256, write_array
 from tembed.data.readers.reading import Reading
 from tembed.errors import TembedError
 from tembed.files import FORBIDDEN, FULL, sync_folder
 
 FORMAT = 1
-DTYPES = {"labels": np.int64}  # all others are uint8
+DTYPES = {"labels": np.int64}  # all other arrays are uint8
 SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
 FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def default_root() -> Path:
@@ -45,7 +43,7 @@ def default_root() -> Path:
 
 @dataclass(frozen=True)
 class Stored:
-    """A dataset as it lies on disk; ``images`` and ``part_map`` are mapped, not read."""
+    """A dataset on disk; ``images`` and ``part_map`` are memory-mapped, not read."""
 
     name: str
     folder: Path
@@ -64,19 +62,13 @@ class Stored:
         return str(self.manifest["sha256"])
 
 
-def check_name(name: str) -> str:
-    """The name itself, if it can be a folder's name."""
-    if not NAME.fullmatch(name):
-        raise TembedError(f"{name!r} is no name for a dataset: use a-z, 0-9, '.', '_' and '-', at most 64")
-    return name
-
-
 def stored_names(root: Path) -> list[str]:
-    """What is whole in this root."""
+    """The names of the datasets in this root."""
     return sorted(path.parent.name for path in root.glob("*/manifest.json") if NAME.fullmatch(path.parent.name))
 
 
 def is_stored(root: Path, name: str) -> bool:
+    """Whether this root has a dataset of that name."""
     path = root / check_name(name) / "manifest.json"
     try:
         return path.is_file()
@@ -85,7 +77,7 @@ def is_stored(root: Path, name: str) -> bool:
 
 
 def open_stored(root: Path, name: str) -> Stored:
-    """Maps a stored dataset, and checks that its files are the sizes that its manifest says."""
+    """Map a stored dataset into memory and check that its files have the shapes in its manifest."""
     if not is_stored(root, name):
         raise TembedError(f"{name!r} is not in {root}: {_way_out(root, name)}")
     folder = root / name
@@ -95,46 +87,16 @@ def open_stored(root: Path, name: str) -> Stored:
         path = folder / f"{key}.npy"
         try:
             arrays[key] = np.load(path, mmap_mode=None if key in SMALL else "r")
-            right = list(arrays[key].shape) == shape and arrays[key].dtype == DTYPES.get(key, np.uint8)
-        except Exception as error:  # NumPy's reader raises many types on damaged files
+            matches = list(arrays[key].shape) == shape and arrays[key].dtype == DTYPES.get(key, np.uint8)
+        except Exception as error:  # NumPy's reader raises many types of error on damaged files
             raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
-        if not right or (key in SMALL and array_sha256(arrays[key]) != manifest["files"].get(key)):
-            raise TembedError(f"{path} is not what its manifest says: {_again(folder)}")
+        if not matches or (key in SMALL and array_sha256(arrays[key]) != manifest["files"].get(key)):
+            raise TembedError(f"{path} does not match its manifest: {_again(folder)}")
     images, part_map = arrays["images"], arrays.get("part_map")
     found = identity(manifest["classes"], images.shape, manifest["files"], manifest["parts"])
     if found != manifest["sha256"]:
         raise TembedError(f"{folder / 'manifest.json'} has changed since it was stored: {_again(folder)}")
     return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
-
-
-def _way_out(root: Path, name: str) -> str:
-    if name in KNOWN:
-        return f"run `tembed data get {name}`"
-    have = ", ".join(stored_names(root)) or "nothing"
-    return f"that holds {have}; add your own images with `tembed data import PATH --name {name}`"
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    try:
-        manifest = json.loads(path.read_text("utf-8"))
-        found = manifest["format"]
-        whole = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
-    if found != FORMAT or not whole or not {"images", *SMALL} <= set(manifest["shapes"]):
-        raise TembedError(f"{path} is incomplete or not of format {FORMAT}, which this version reads: {_again(folder)}")
-    return manifest
-
-
-def _again(folder: Path) -> str:
-    return f"remove {folder} and get or import the dataset again"
-
-
-def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
-    """One sha256 for the whole pool: its classes, its shape, every array, and the parts' names if any."""
-    content = [list(classes), list(shape), files, list(parts)]
-    return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
 
 
 def store(
@@ -146,44 +108,15 @@ def store(
     parts: tuple[str, ...] = (),
     expected: str | None = None,
 ) -> Stored:
-    """Writes a reading as ``<root>/<name>``. Storing the same pool again is harmless; another is refused.
+    """Write a reading as ``<root>/<name>``. Storing the same pool again is harmless; another pool is refused.
 
-    ``expected``: the sha256 that the pool must have.
+    ``source`` goes into the manifest. ``expected`` is the sha256 that the pool must have.
     """
-    with explained(root, name), _aside(root, check_name(name)) as folder:
-        labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
-        with NpyWriter(folder / "images.npy") as writer:
-            for block in reading.blocks:
-                writer.append(block.images)
-                labels.append(block.labels)
-                origin.append(block.origin)
-        if not writer.count:
-            raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
-        arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
-        if part_map is not None:
-            arrays["part_map"] = part_map
-        for key, array in arrays.items():
-            write_array(folder / f"{key}.npy", array)
-        shapes = {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()}
-        files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
-        counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
-        manifest = {
-            "format": FORMAT,
-            "name": name,
-            "tool": f"tembed {__version__}",
-            "source": {"layout": reading.layout} | source,
-            "count": writer.count,
-            "classes": list(reading.classes),
-            "class_counts": counts.tolist(),
-            "parts": list(parts),
-            "left_out": reading.left_out,
-            "shapes": shapes,
-            "files": files,
-            "sha256": identity(reading.classes, writer.shape, files, parts),
-        }
+    with explained(root, name), _hidden_folder(root, check_name(name)) as folder:
+        manifest = _write_arrays(folder, name, reading, source, part_map, parts)
         if expected is not None and manifest["sha256"] != expected:
             raise TembedError(
-                f"{source.get('path', name)} is not the published {name}: {writer.count} images with the "
+                f"{source.get('path', name)} is not the published {name}: {manifest['count']} images with the "
                 f"sha256 {manifest['sha256']}, expected {expected}; fetch a fresh copy, or import it under "
                 "another name"
             )
@@ -191,12 +124,100 @@ def store(
             json.dump(manifest, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        _settle(folder, root / name, manifest)
+        _rename(folder, root / name, manifest)
     return open_stored(root, name)
 
 
-def _settle(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
-    """Renames the finished folder into place; over an equal dataset each file replaces its equal."""
+def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
+    """One sha256 for the whole pool: classes, shape, the sha256 of every array, and the names of the parts if any."""
+    content = [list(classes), list(shape), files, list(parts)]
+    return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def explained(root: Path, name: str) -> Iterator[None]:
+    """Turn an error of the disk into one line with a way out."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            way_out = "free some space there"
+        elif error.errno in FORBIDDEN:
+            way_out = "make it writable"
+        else:
+            way_out = "check that path"
+        raise TembedError(
+            f"{name} cannot be stored in {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
+            "to another folder"
+        ) from None
+
+
+def _way_out(root: Path, name: str) -> str:
+    if name in list_datasets():
+        return f"run `tembed data get {name}`"
+    have = ", ".join(stored_names(root)) or "nothing"
+    return f"stored there: {have}; add your own images with `tembed data import PATH --name {name}`"
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        version = manifest["format"]
+        complete = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
+    if version != FORMAT or not complete or not {"images", *SMALL} <= set(manifest["shapes"]):
+        raise TembedError(f"{path} is incomplete or not in format {FORMAT}, which this version reads: {_again(folder)}")
+    return manifest
+
+
+def _again(folder: Path) -> str:
+    return f"remove {folder} and get or import the dataset again"
+
+
+def _write_arrays(
+    folder: Path,
+    name: str,
+    reading: Reading,
+    source: dict[str, Any],
+    part_map: UInt8 | None,
+    parts: tuple[str, ...],
+) -> dict[str, Any]:
+    """Write all arrays and return the manifest that describes them."""
+    labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    with NpyWriter(folder / "images.npy") as writer:
+        for chunk in reading.chunks:
+            writer.append(chunk.images)
+            labels.append(chunk.labels)
+            origin.append(chunk.origin)
+    if not writer.count:
+        raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
+    arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
+    if part_map is not None:
+        arrays["part_map"] = part_map
+    for key, array in arrays.items():
+        write_array(folder / f"{key}.npy", array)
+    files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
+    counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
+    return {
+        "format": FORMAT,
+        "name": name,
+        "tool": f"tembed {__version__}",
+        "source": {"layout": reading.layout} | source,
+        "count": writer.count,
+        "classes": list(reading.classes),
+        "class_counts": counts.tolist(),
+        "parts": list(parts),
+        "left_out": reading.left_out,
+        "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
+        "files": files,
+        "sha256": identity(reading.classes, writer.shape, files, parts),
+    }
+
+
+def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
+    """Rename the finished folder to its final name; over an equal dataset, replace file by file."""
     sync_folder(folder)
     try:
         os.rename(folder, target)
@@ -216,11 +237,11 @@ def _settle(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _aside(root: Path, name: str) -> Iterator[Path]:
-    """A hidden folder beside the target, removed unless it was renamed; those of killed runs go too."""
+def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
+    """A hidden folder beside the target; removed unless it was renamed. Those of killed imports are removed too."""
     root.mkdir(parents=True, exist_ok=True)
-    for left in root.glob(f".{name}.partial-*"):
-        _remove_if_dead(left)
+    for abandoned in root.glob(f".{name}.partial-*"):
+        _remove_if_unlocked(abandoned)
     folder = Path(tempfile.mkdtemp(prefix=f".{name}.partial-", dir=root))
     folder.chmod(0o777 & ~_umask())
     lock = os.open(folder, os.O_RDONLY)
@@ -232,7 +253,7 @@ def _aside(root: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_if_dead(folder: Path) -> None:
+def _remove_if_unlocked(folder: Path) -> None:
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -247,21 +268,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-@contextmanager
-def explained(root: Path, name: str) -> Iterator[None]:
-    """Turns what the disk says into one line with a way out."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in FULL:
-            way_out = "free some space there"
-        elif error.errno in FORBIDDEN:
-            way_out = "make it writable"
-        else:
-            way_out = "check that path"
-        raise TembedError(
-            f"{name} cannot be stored in {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
-            "to another folder"
-        ) from None

@@ -8,11 +8,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of one size with their labels, whole in memory.
+    """Images of one size with their labels, all in memory.
 
     ``images``: uint8 ``(N, 3, H, W)``, laid out channels-last in memory. ``labels``: int64 ``(N,)``.
-    ``indices``: int64 ``(N,)``, each image's place in the stored pool. ``part_map``: uint8 ``(N, H, W)``, the
-    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), where the dataset knows it.
+    ``indices``: int64 ``(N,)``, the position of each image in the stored pool. ``part_map``: uint8 ``(N, H, W)``, the
+    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), if the dataset knows it.
     """
 
     images: Tensor
@@ -44,7 +44,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Splits:
-    """A dataset cut into train, validation and test, and what is needed to cut it so again."""
+    """The train, validation and test subsets of a dataset, and what is needed to split it the same way again."""
 
     name: str
     split: str

@@ -1,4 +1,4 @@
-"""The parts world is what its table says, the same on every machine, and no gift to a simple classifier."""
+"""The parts world follows its design, is the same on every machine, and is not easy for a simple classifier."""
 
 import hashlib
 
@@ -88,7 +88,7 @@ def test_the_same_bytes_on_every_machine():
     assert digest.hexdigest() == "7ea5f5861e84fef5b806be6ac8e06300b19b645f9f5080959f83db010275846e"
 
 
-def test_an_image_depends_on_seed_and_place_only(world):
+def test_an_image_depends_only_on_seed_and_position(world):
     short = generate(137, seed=11)
     assert torch.equal(short.images, world.images[:137])
     assert torch.equal(short.part_map, world.part_map[:137])
@@ -101,7 +101,7 @@ def test_seeds_differ_and_images_do_not_repeat(world):
     assert len(torch.unique(world.images.flatten(1), dim=0)) == len(world)
 
 
-def test_an_image_shows_its_class_s_parts_and_no_others(world):
+def test_an_image_shows_the_parts_of_its_class_and_no_others(world):
     allowed = torch.tensor([[part in PARTS_OF[name] for part in PARTS] for name in CLASSES])
     assert not count_parts(world.part_map)[~allowed[world.labels]].any()
 
@@ -115,14 +115,14 @@ def test_nearly_every_image_shows_each_part_of_its_class(world):
             assert visible.float().mean() >= 4, (name, part)
 
 
-def test_things_are_large_but_leave_a_background(world):
+def test_objects_are_large_but_leave_a_background(world):
     shown = (world.part_map > 0).float().mean((1, 2))
     assert 0.2 < shown.mean() < 0.4
     assert shown.min() > 0.05
     assert shown.max() < 0.7
 
 
-def test_a_quarter_of_the_image_shows_one_or_two_parts_mostly(world):
+def test_a_quarter_of_the_image_mostly_shows_one_or_two_parts(world):
     """The analysis looks at 16 x 16 patches: 4 x 4 windows of 8 x 8 maps."""
     counts = count_parts(world.part_map[:, 8:24, 8:24])
     top_two = counts.topk(2, dim=1).values.sum(1) / counts.sum(1).clamp(min=1)
@@ -130,7 +130,7 @@ def test_a_quarter_of_the_image_shows_one_or_two_parts_mostly(world):
     assert (count_parts(world.part_map) > 0).sum(1).float().mean() > 3
 
 
-def test_things_stand_out_from_what_is_behind_them(world):
+def test_objects_stand_out_from_the_background(world):
     grey = world.images.float().mean(1)
     shown = world.part_map > 0
     inside = (grey * shown).sum((1, 2)) / shown.sum((1, 2))
@@ -153,13 +153,13 @@ def test_a_linear_classifier_on_pixels_stays_below_one_half(world):
     assert linear_accuracy(world.images.float().flatten(1), world.labels) < 0.5
 
 
-def test_colours_do_not_give_the_class_away(world):
+def test_colours_do_not_reveal_the_class(world):
     pixels = world.images.float().flatten(2)
     features = pixels.quantile(torch.tensor([0.1, 0.5, 0.9]), dim=2).movedim(0, 1).flatten(1)
     assert linear_accuracy(features, world.labels) < 0.3
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 32), (-1, 32), (10, 4)])
-def test_what_cannot_be_drawn_is_refused(count, size):
-    with pytest.raises(TembedError, match=f"count is {count} and size {size}"):
+def test_an_empty_set_or_a_tiny_image_is_refused(count, size):
+    with pytest.raises(TembedError, match=f"`count` is {count}" if count < 1 else f"`size` is {size}"):
         generate(count, size=size)

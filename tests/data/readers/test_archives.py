@@ -1,4 +1,4 @@
-"""Archives are read in place; what is damaged or points outside is refused by name."""
+"""Archives are read without unpacking them into folders; damaged or dangerous ones are refused by name."""
 
 import io
 import stat
@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tembed.data import import_images
-from tembed.data.readers import archives as trees
-from tembed.data.readers import archives as unpacking
+from tembed.data.readers import archives
 from tembed.errors import TembedError
 
 OUTSIDE = ["../evil.png", "a/../../evil.png", "/etc/evil.png", "..\\evil.png", "C:\\evil.png"]
@@ -64,7 +63,7 @@ def test_a_link_in_a_zip_refuses_it(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.xz", "tar.bz2"])
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.97])
-def test_a_truncated_archive_is_refused_and_existing_data_stay(
+def test_a_truncated_archive_is_refused_and_stored_data_stay(
     root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], kind: str, keep: float
 ) -> None:
     path = tmp_path / f"pets.{kind}"
@@ -116,7 +115,7 @@ def test_a_flipped_bit_in_a_compressed_tar_is_noticed(
 def test_a_decompression_bomb_is_refused_before_it_is_unpacked(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(unpacking, "ALWAYS_FINE", 1 << 20)
+    monkeypatch.setattr(archives, "ALWAYS_FINE", 1 << 20)
     path, zeros = tmp_path / f"bomb.{kind}", bytes(20 << 20)
     if kind == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -139,7 +138,7 @@ def test_too_many_entries_are_refused(
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trees, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(archives, "MAX_ENTRIES", 5)
     with pytest.raises(TembedError, match="more than 5 entries"):
         import_images(getattr(make, kind)(tmp_path / "pets", good), "pets")
 
@@ -155,14 +154,14 @@ def test_an_encrypted_zip_is_refused(root: Path, tmp_path: Path, make: SimpleNam
         import_images(path, "pets")
 
 
-def test_names_in_utf8_that_a_zip_does_not_declare_are_read(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_utf8_names_that_a_zip_does_not_declare_are_read(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     path = make.zip(tmp_path / "pets.zip", {"QQ/1.png": make.png(make.random_images(1)[0])})
     path.write_bytes(path.read_bytes().replace(b"QQ", "é".encode()))
     assert import_images(path, "pets").classes == ("é",)
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_line_breaks_in_names_do_not_break_the_one_line(
+def test_line_breaks_in_names_do_not_break_the_error_line(
     root: Path, tmp_path: Path, make: SimpleNamespace, kind: str
 ) -> None:
     path = getattr(make, kind)(tmp_path / f"pets.{kind}", {"a\nb/\x1b[31m1.png": b"broken"})

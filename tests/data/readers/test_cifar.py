@@ -1,4 +1,4 @@
-"""Every published form of CIFAR gives one and the same pool."""
+"""Every published form of CIFAR gives the same pool."""
 
 import pickle
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def test_both_forms_of_cifar100_are_the_same_pool(root: Path, tmp_path: Path, ma
 
 
 def test_pixels_labels_and_origin_belong_together(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
-    """Under another name the files' own order is kept, and can be compared one by one."""
+    """Under another name the order of the files is kept, so images can be compared one by one."""
     files = make.cifar10_files("pickles")
     stored = import_images(make.folder(tmp_path / "c", files), "mine")
     last = pickle.loads(files["cifar-10-batches-py/test_batch"])
@@ -52,7 +52,7 @@ def test_the_official_split_is_the_published_one(root: Path, tmp_path: Path, mak
     test = pickle.loads(make.cifar10_files("pickles", each=2)["cifar-10-batches-py/test_batch"])
     published = {row.tobytes() for row in test[b"data"]}
     assert {image.numpy().tobytes() for image in splits.test.images.contiguous()} == published
-    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [90, 10, 20]
+    assert [len(subset) for subset in (splits.train, splits.val, splits.test)] == [90, 10, 20]
 
 
 def test_other_pixels_may_not_be_called_cifar10(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
@@ -67,7 +67,7 @@ def test_other_pixels_may_not_be_called_cifar10(root: Path, tmp_path: Path, make
 @pytest.mark.parametrize("form", ["pickles", "binary", "pngs"])
 def test_a_missing_batch_is_named(root: Path, tmp_path: Path, make: SimpleNamespace, form: str) -> None:
     files = {name: data for name, data in make.cifar10_files(form).items() if "data_batch_4" not in name}
-    with pytest.raises(TembedError, match=r"data_batch_4.* is missing: fetch a whole copy of CIFAR-10"):
+    with pytest.raises(TembedError, match=r"data_batch_4.* is missing: fetch a complete copy of CIFAR-10"):
         import_images(make.zip(tmp_path / "c.zip", files), "mine")
 
 
@@ -115,7 +115,7 @@ def test_a_truncated_binary_file_is_named(root: Path, tmp_path: Path, make: Simp
 def test_a_malicious_batch_is_refused_and_not_run(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.cifar10_files("pickles")
     files["cifar-10-batches-py/data_batch_3"] = b"cos\nmkdir\n(X\x03\x00\x00\x00ranntR."
-    with pytest.raises(TembedError, match=r"data_batch_3 is a pickle that holds os.mkdir"):
+    with pytest.raises(TembedError, match=r"data_batch_3 is a pickle that contains os.mkdir"):
         import_images(make.folder(tmp_path / "c", files), "mine")
     assert not (tmp_path / "ran").exists()
 
@@ -128,6 +128,6 @@ def test_super_classes_cover_every_class_once() -> None:
     assert {len(group) for group in super_classes("cifar100").values()} == {5}
 
 
-def test_datasets_without_super_classes_say_which_have_them() -> None:
+def test_a_dataset_without_super_classes_names_those_that_have_some() -> None:
     with pytest.raises(TembedError, match=r"'mini-imagenet' has no super-classes.*cifar10, cifar100, parts"):
         super_classes("mini-imagenet")

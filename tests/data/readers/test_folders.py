@@ -1,4 +1,4 @@
-"""Any user's folder or archive of class folders imports the same way."""
+"""Class folders import the same way from any folder or archive."""
 
 import signal
 import subprocess
@@ -61,7 +61,7 @@ decoding.os.sched_getaffinity = lambda _: {0, 1}
 import_images(sys.argv[1], "pets", progress=Killing())
 """
     command = [sys.executable, "-c", code, str(folder)]
-    # this returns when nobody holds the output any more, and the workers do while they live
+    # this returns when no process has the output open any more; living workers have it open
     killed = subprocess.run(command, stdout=subprocess.PIPE, timeout=30)
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout.split()
@@ -133,12 +133,12 @@ def test_a_broken_image_among_good_ones_is_refused_by_name(root: Path, tmp_path:
     files["cat/003.png"] = files["cat/003.png"][:60]
     files["dog/bad.jpg"] = b"\xff\xd8\xff\xe0 no picture"
     folder = make.folder(tmp_path / "pets", files)
-    with pytest.raises(TembedError, match=r"pets: cat/003\.png: .*--skip-broken"):
+    with pytest.raises(TembedError, match=r"pets: cat/003\.png: .*`skip_broken`"):
         import_images(folder, "pets")
     assert not (root / "pets").exists()
 
 
-def test_skip_broken_lists_what_it_leaves_out_and_puts_nothing_in_its_place(
+def test_skip_broken_lists_what_it_leaves_out_and_substitutes_nothing(
     root: Path, tmp_path: Path, make: SimpleNamespace
 ) -> None:
     files = make.class_folders(PETS)
@@ -151,19 +151,19 @@ def test_skip_broken_lists_what_it_leaves_out_and_puts_nothing_in_its_place(
     assert stored.labels.tolist() == [0] * 4 + [1] * 6
 
 
-def test_nothing_but_broken_images_is_an_error(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_only_broken_images_are_an_error(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     folder = make.folder(tmp_path / "pets", {"cat/1.png": b"x", "cat/2.png": b""})
     with pytest.raises(TembedError, match="no readable image"):
         import_images(folder, "pets", skip_broken=True)
 
 
-def test_different_sizes_and_oblong_images_ask_for_a_size(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_images_of_different_sizes_or_not_square_need_a_size(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS) | {"dog/big.png": make.png(make.random_images(1, 9)[0])}
     folder = make.folder(tmp_path / "mixed", files)
-    with pytest.raises(TembedError, match=r"dog/big\.png is 9x9, but cat/000\.png is 8x8: give --size S"):
+    with pytest.raises(TembedError, match=r"dog/big\.png is 9x9, but cat/000\.png is 8x8: give `size`"):
         import_images(folder, "mixed")
     oblong = make.folder(tmp_path / "oblong", {"a/1.png": make.png(np.zeros((4, 6, 3), np.uint8))})
-    with pytest.raises(TembedError, match=r"a/1\.png is 6x4, not square: give --size S"):
+    with pytest.raises(TembedError, match=r"a/1\.png is 6x4, not square: give `size`"):
         import_images(oblong, "oblong")
     assert import_images(folder, "mixed", size=8).images.shape == (12, 8, 8, 3)
     assert import_images(oblong, "oblong", size=4).images.shape == (1, 4, 4, 3)
@@ -171,13 +171,13 @@ def test_different_sizes_and_oblong_images_ask_for_a_size(root: Path, tmp_path: 
 
 @pytest.mark.parametrize("size", [0, -1, 5000])
 def test_an_absurd_size_is_refused(root: Path, tmp_path: Path, size: int) -> None:
-    with pytest.raises(TembedError, match=f"--size {size} is not between 1 and 1024"):
+    with pytest.raises(TembedError, match=f"`size` is {size}; it must be between 1 and 1024"):
         import_images(tmp_path, "x", size=size)
 
 
 def test_an_image_outside_any_class_folder_is_named(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS) | {"stray.png": make.png(make.random_images(1)[0])}
-    with pytest.raises(TembedError, match=r"stray\.png lies in no class folder"):
+    with pytest.raises(TembedError, match=r"stray\.png is not in a class folder"):
         import_images(make.folder(tmp_path / "pets", files), "pets")
 
 
@@ -186,14 +186,14 @@ def test_a_folder_without_images_says_what_was_expected(root: Path, tmp_path: Pa
         import_images(make.folder(tmp_path / "empty", {"a/readme.md": b""}), "empty")
 
 
-def test_a_path_that_is_not_there_is_named(root: Path, tmp_path: Path) -> None:
+def test_a_missing_path_is_named(root: Path, tmp_path: Path) -> None:
     with pytest.raises(TembedError, match="nowhere does not exist"):
         import_images(tmp_path / "nowhere", "x")
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "Ünï", "x" * 65])
-def test_a_name_that_is_no_folder_name_is_refused(root: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(TembedError, match="is no name for a dataset"):
+def test_a_name_that_cannot_be_a_folder_is_refused(root: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(TembedError, match="cannot be the name of a dataset"):
         import_images(tmp_path, name)
 
 

@@ -1,4 +1,4 @@
-"""Images come out as a person would expect to see them."""
+"""Decoded images look as a person expects them to look."""
 
 import io
 import zlib
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tembed.data.readers import images as pixels
+from tembed.data.readers import images
 from tembed.data.readers.images import BrokenImageError, decode, decode_batch
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
@@ -43,7 +43,7 @@ def test_a_palette_is_looked_up() -> None:
     assert (decode(encoded(image)) == np.asarray(image.convert("RGB"))).all()
 
 
-def test_what_is_transparent_shows_white() -> None:
+def test_transparent_pixels_become_white() -> None:
     alpha = np.zeros((6, 6), np.uint8)
     alpha[:3] = 255
     seen = decode(encoded(Image.fromarray(np.dstack([RGB, alpha]))))
@@ -56,7 +56,7 @@ def test_half_transparent_grey_is_mixed_with_white() -> None:
     assert np.abs(decode(encoded(image)).astype(int) - (100 * 128 + 255 * 127) // 255).max() <= 1
 
 
-def test_a_transparent_palette_colour_shows_white() -> None:
+def test_a_transparent_palette_colour_becomes_white() -> None:
     image = Image.new("P", (6, 6), 1)
     image.putpalette([10, 20, 30, 200, 100, 50])
     image.putpixel((0, 0), 0)
@@ -82,8 +82,8 @@ def test_floating_point_images_are_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize("mark", range(1, 9))
-def test_the_camera_s_rotation_mark_is_obeyed(mark: int) -> None:
-    """A picture stored under any mark is seen as the one that was shot."""
+def test_the_rotation_mark_of_the_camera_is_applied(mark: int) -> None:
+    """A picture stored with any mark is decoded upright."""
     stored = {
         1: RGB,
         2: RGB[:, ::-1],
@@ -113,7 +113,7 @@ def test_size_resizes_the_shorter_side_and_keeps_the_middle() -> None:
 
 
 def test_an_image_over_the_pixel_cap_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pixels, "MAX_PIXELS", 35)
+    monkeypatch.setattr(images, "MAX_PIXELS", 35)
     with pytest.raises(BrokenImageError, match="6x6 pixels exceed the cap of 35"):
         decode(encoded(Image.fromarray(RGB)))
 

@@ -1,4 +1,4 @@
-"""Mini-ImageNet with its three CSVs, and as cached pickles, pooled over its few-shot parts."""
+"""Mini-ImageNet with its three CSVs and as cached pickles, pooled over its few-shot subsets."""
 
 import pickle
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_images_with_csvs_are_pooled(
     assert stored.classes == tuple(f"n{label:08}" for label in range(6))
     assert (stored.images == np.concatenate([make.random_images(4, 8, label) for label in range(6)])).all()
     assert stored.labels.tolist() == np.repeat(np.arange(6), 4).tolist()
-    assert not stored.origin.any()  # the published parts hold different classes: no split for recognition
+    assert not stored.origin.any()  # the published subsets have different classes, so they are no split for recognition
 
 
 def test_rows_without_files_are_counted_and_the_first_is_named(
@@ -32,7 +32,7 @@ def test_rows_without_files_are_counted_and_the_first_is_named(
     del files["images/n0000000100000002.png"], files["images/n0000000200000000.png"]
     path = make.zip(tmp_path / "mini.zip", files)
     with pytest.raises(
-        TembedError, match=r"val\.csv line 4: images/n0000000100000002\.png is not there \(2 such rows\)"
+        TembedError, match=r"val\.csv line 4: images/n0000000100000002\.png does not exist \(2 such rows\)"
     ):
         import_images(path, "mini")
     stored = import_images(path, "mini", skip_broken=True)
@@ -49,7 +49,7 @@ def test_rows_without_files_are_counted_and_the_first_is_named(
         (b'filename,label\nn0000000100000000.png,"a\nb"\n', "line 2: has control characters"),
         (b"\xff\xfe\x00", "is not a readable CSV"),
         (b'filename,label\n"open', "is not a readable CSV"),
-        (b"filename,label\n../../etc/passwd,a\n", r"val.csv line 2: images/../../etc/passwd is not there"),
+        (b"filename,label\n../../etc/passwd,a\n", r"val.csv line 2: images/../../etc/passwd does not exist"),
     ],
 )
 def test_a_damaged_csv_is_named(root: Path, tmp_path: Path, make: SimpleNamespace, table: bytes, said: str) -> None:
@@ -77,7 +77,7 @@ def test_cached_pickles_are_pooled(
 ) -> None:
     path = getattr(make, packed)(tmp_path / "caches", make.mini_caches(protocol=protocol))
     stored = import_images(path, "mini")
-    assert (stored.images == np.concatenate([make.random_images(8, 8, part) for part in range(3)])).all()
+    assert (stored.images == np.concatenate([make.random_images(8, 8, subset) for subset in range(3)])).all()
     assert stored.manifest["class_counts"] == [4] * 6
 
 
@@ -90,14 +90,14 @@ def test_one_cached_pickle_alone_is_read(root: Path, tmp_path: Path, make: Simpl
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"class_dict": {"a": [0, 99]}}, r"class_dict\['a'\] has 99, which is no image"),
-        ({"class_dict": {"a": [0, 0]}}, r"class_dict\['a'\] has 0, which is no image or already taken"),
+        ({"class_dict": {"a": [0, 99]}}, r"class_dict\['a'\] has 99, which is not an image"),
+        ({"class_dict": {"a": [0, 0]}}, r"class_dict\['a'\] has 0, which is not an image or is already taken"),
         ({"class_dict": {"a": "xy"}}, "is not a list of image numbers"),
         ({"class_dict": None}, "lacks image_data or class_dict"),
         ({"image_data": np.zeros((8, 8, 8), np.uint8)}, r"expected uint8 \(N, H, W, 3\)"),
         ({"image_data": np.zeros((8, 8, 9, 3), np.uint8)}, "9x8 are not square"),
         ({"image_data": np.zeros((8, 4, 4, 3), np.uint8)}, "another image size"),
-        ({"image_data": {1: print}}, "is a pickle that holds builtins.print"),
+        ({"image_data": {1: print}}, "is a pickle that contains builtins.print"),
     ],
 )
 def test_a_damaged_cache_is_named(

@@ -49,10 +49,10 @@ def test_python_2_keys_are_text() -> None:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_a_call_is_refused_by_name_and_never_made(tmp_path: Path, protocol: int) -> None:
+def test_a_call_is_refused_by_name_and_never_executed(tmp_path: Path, protocol: int) -> None:
     mark = tmp_path / "ran"
     data = pickle.dumps({"data": Runs(os.mkdir, str(mark))}, protocol)
-    with pytest.raises(TembedError, match=r"file\.pkl is a pickle that holds .*mkdir.*nothing in it was run"):
+    with pytest.raises(TembedError, match=r"file\.pkl is a pickle that contains .*mkdir.*nothing in it was run"):
         read(data)
     assert not mark.exists()
 

@@ -1,8 +1,8 @@
 """A small batched rasteriser: random numbers, frames of reference, shapes, paint.
 
-One call draws one shape into every image of a batch. Only operations that IEEE 754 rounds exactly are used
-(sums, products, quotients, square roots, comparisons), random numbers come from an integer hash, and no sum
-runs over an axis: the same seed gives the same bytes on every machine and with every version of NumPy.
+One call draws one shape into every image of a batch. The same seed gives the same bytes on every machine and with every
+version of NumPy: only operations that IEEE 754 rounds exactly are used (sums, products, quotients, square roots,
+comparisons), random numbers come from an integer hash, and no sum runs over an axis.
 """
 
 from dataclasses import dataclass, field
@@ -12,49 +12,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]  # float32
-Number = float | Array  # one value for all images of the batch, or one each: (B, 1, 1)
+Number = float | Array  # one value for the whole batch, or one per image: (B, 1, 1)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A bijection of 64-bit words; each input bit moves about half of the output bits (SplitMix64)."""
+    """A bijection of 64-bit words; each input bit changes about half of the output bits (SplitMix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
 
 
 class Dice:
-    """Random numbers for a batch: the n-th throw for image ``i`` depends on (seed, i, n) only."""
+    """Random numbers for a batch: the n-th draw for image ``i`` depends only on (seed, i, n)."""
 
     def __init__(self, seed: int, index: NDArray[np.int64]) -> None:
         start = mix(np.array([seed % 2**64], dtype=np.uint64) + _GOLDEN)
         self.key = mix((start ^ index.astype(np.uint64)) * _GOLDEN).reshape(-1, 1, 1)
-        self.throws = 0
+        self.draws = 0
 
     def _bits(self, shape: tuple[int, int]) -> NDArray[np.uint64]:
-        place = np.arange(shape[0] * shape[1], dtype=np.uint64).reshape(1, *shape)
-        self.throws += 1
-        return mix(mix(self.key + np.uint64(self.throws)) + place * _GOLDEN)
+        position = np.arange(shape[0] * shape[1], dtype=np.uint64).reshape(1, *shape)
+        self.draws += 1
+        return mix(mix(self.key + np.uint64(self.draws)) + position * _GOLDEN)
 
     def uniform(self, low: float = 0.0, high: float = 1.0, shape: tuple[int, int] = (1, 1)) -> Array:
         """Uniform on [low, high), of shape ``(B, *shape)``."""
         unit = (self._bits(shape) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
         return low + np.float32(high - low) * unit
 
-    def coin(self, chance: float = 0.5) -> Array:
-        """1 with this chance, else 0."""
-        return (self.uniform() < chance).astype(np.float32)
+    def coin(self, probability: float = 0.5) -> Array:
+        """1 with this probability, else 0."""
+        return (self.uniform() < probability).astype(np.float32)
 
     def colour(self, lightness: Number, vividness: float = 0.35) -> Array:
-        """A colour of this lightness and of any hue: ``(B, 3, 1, 1)``."""
+        """A colour of this lightness and a random hue: ``(B, 3, 1, 1)``."""
         red, green, blue = (self.uniform(-vividness, vividness) for _ in range(3))
         grey = (red + green + blue) / 3
         return np.stack([np.clip(lightness + c - grey, 0, 1) for c in (red, green, blue)], axis=1)
 
 
 def _float32(number: Number) -> Array:
-    """For sums with ``(B, S, S)``: versions of NumPy differ in how they round plain numbers and scalars."""
+    """``(B, 1, 1)`` in float32, because versions of NumPy differ in how they round plain numbers and scalars."""
     return np.asarray(number, dtype=np.float32).reshape(-1, 1, 1)
 
 
@@ -65,10 +65,10 @@ def wave(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Frame:
-    """Coordinates in which a thing is drawn: ``u`` to its front, ``v`` down, and the pixels to one unit.
+    """The coordinates of an object at every pixel: ``u`` to its front, ``v`` down, and ``unit``, the pixels per unit.
 
-    Every shape is a coverage map ``(B, S, S)``: how much of a pixel it covers, from the pixel's distance to
-    the shape's edge.
+    Every shape is a coverage map ``(B, S, S)``: the share of each pixel that it covers, computed from the distance
+    between the pixel and the edge of the shape.
     """
 
     u: Array
@@ -77,7 +77,7 @@ class Frame:
 
     @staticmethod
     def of_image(count: int, size: int) -> "Frame":
-        """The image's own frame: the middle is (0, 0), the edges are at -1 and 1."""
+        """The frame of the image itself: the centre is (0, 0), the edges are at -1 and 1."""
         axis = (np.arange(size, dtype=np.float32) * 2 + 1) / size - 1
         u = np.broadcast_to(axis, (count, size, size))
         v = np.broadcast_to(axis[:, None], (count, size, size))
@@ -92,7 +92,7 @@ class Frame:
         flip_u: Number = 1.0,
         flip_v: Number = 1.0,
     ) -> "Frame":
-        """A frame with its origin here, turned by the angle whose half has the tangent ``lean``."""
+        """A frame with its origin at (u, v), rotated by ``2 * arctan(lean)``."""
         u, v, lean, scale, flip_u, flip_v = map(_float32, (u, v, lean, scale, flip_u, flip_v))
         norm = 1 + lean * lean
         cos, sin = (1 - lean * lean) / norm, 2 * lean / norm
@@ -112,7 +112,7 @@ class Frame:
         return self._cover((radius - 1) * np.minimum(ru, rv))
 
     def polygon(self, *corners: tuple[Number, Number]) -> Array:
-        """A convex polygon, its corners clockwise as seen in the picture."""
+        """A convex polygon with its corners in clockwise order."""
         edges = []
         for (u0, v0), (u1, v1) in zip(corners, (*corners[1:], corners[0]), strict=True):
             du, dv = _float32(u1 - u0), _float32(v1 - v0)
@@ -137,7 +137,7 @@ class Frame:
 
 @dataclass
 class Canvas:
-    """A batch of pictures under the brush, and which part each pixel shows."""
+    """A batch of pictures in progress, and the part that each pixel shows."""
 
     parts: tuple[str, ...]
     image: Array  # (B, 3, S, S) in [0, 1]
@@ -147,13 +147,13 @@ class Canvas:
         self.part_map = np.zeros((len(self.image), *self.image.shape[2:]), dtype=np.uint8)
 
     def paint(self, part: str | None, cover: Array, colour: Array, shade: Array | None = None) -> None:
-        """Lay a shape over what is there; a pixel shows the last shape that covers half of it or more."""
+        """Paint a shape over the picture; a pixel shows the part of the last shape that covers at least half of it."""
         ink = colour if shade is None else np.clip(colour + shade[:, None], 0, 1)
         self.image += cover[:, None] * (ink - self.image)
         number = 0 if part is None else self.parts.index(part) + 1
         self.part_map[cover >= 0.5] = number
 
     def finish(self, noise: Array) -> NDArray[np.uint8]:
-        """The pictures as bytes, channels last: ``(B, S, S, 3)``."""
+        """The noisy pictures as bytes, channels last: ``(B, S, S, 3)``."""
         noisy = np.clip(self.image + noise[:, None], 0, 1)
         return np.ascontiguousarray((noisy * 255 + np.float32(0.5)).astype(np.uint8).transpose(0, 2, 3, 1))

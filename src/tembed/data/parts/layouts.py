@@ -1,7 +1,7 @@
-"""Where each class of the parts world wears its parts.
+"""Where each class of the parts world has its parts.
 
-A thing faces right and reaches about one unit from its middle to each end; ``generate`` then turns, scales,
-flips and moves it. What is painted later covers what was painted before.
+An object faces right and extends about one unit from its centre to each end. Its frame rotates, scales, flips and moves
+it. Later shapes cover earlier ones.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Layout = Callable[[Brush, Frame, Dice], None]
 
 
 def _wing_frame(f: Frame, dice: Dice) -> Frame:
-    """Where plane and bird wear their wing: raised or lowered, more or less swept."""
+    """The frame of the wing of a plane or bird: raised or lowered, more or less swept."""
     side = 2 * dice.coin() - 1
     return f.at(
         dice.uniform(-0.1, 0.15),

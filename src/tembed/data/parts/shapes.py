@@ -1,7 +1,6 @@
-"""How each part of the parts world looks: one drawing per part, whichever class wears it.
+"""What each part of the parts world looks like: one method per part, for all classes that have it.
 
-A part that two classes share is the same function called from two places, so a patch that shows only this
-part cannot tell the classes apart.
+Classes that share a part call the same method, so a patch that shows only this part cannot tell them apart.
 """
 
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from tembed.data.parts.drawing import Array, Canvas, Dice, Frame, Number, wave
 
 @dataclass(frozen=True)
 class Paints:
-    """One image's colours and the strength of its textures. Any class may get any of them."""
+    """The colours and the texture contrast of each image. They do not depend on the class."""
 
-    coat: Array  # most of the thing
+    coat: Array  # most of the object
     trim: Array  # smaller parts
     dark: Array
     pale: Array
@@ -24,7 +23,7 @@ class Paints:
 
     @staticmethod
     def draw(dice: Dice, lightness: Array) -> "Paints":
-        """Colours for things of this lightness; only the lightness is tied to the background's."""
+        """Colours for objects of this lightness; only the lightness depends on the background."""
         return Paints(
             coat=dice.colour(lightness),
             trim=dice.colour(lightness + dice.uniform(-0.2, 0.2)),
@@ -37,12 +36,12 @@ class Paints:
 
 @dataclass(frozen=True)
 class Brush:
-    """A canvas with an image's paints: what the parts are drawn with."""
+    """Draws the parts on a canvas with the paints of each image."""
 
     canvas: Canvas
     paints: Paints
 
-    # --- coverings: a texture for any outline
+    # --- textures that fill any outline
 
     def fur(self, f: Frame, cover: Array) -> None:
         """Zigzag hatching."""
@@ -67,17 +66,17 @@ class Brush:
         """A container's upright ribs."""
         self.canvas.paint("cargo", cover, self.paints.trim, self.paints.grain * wave(3.2 * f.u))
 
-    # --- limbs: outline and look in one
+    # --- limbs: outline and texture together
 
     def wing(self, f: Frame) -> None:
-        """A swept blade that hangs from the origin, ribbed across, dark behind."""
+        """A swept blade that starts at the origin, with ribs across it and a dark rear edge."""
         blade = f.polygon((-0.32, 0.0), (0.3, 0.0), (-0.25, 0.9), (-0.5, 0.9))
         rear = np.clip(-2.2 * (f.u + 0.35 * f.v) - 0.2, 0, 1)
         shade = self.paints.grain * (0.7 * wave(3.0 * f.v) - 1.3 * rear)
         self.canvas.paint("wing", blade, self.paints.trim, shade)
 
     def fin(self, f: Frame) -> None:
-        """A triangle that opens backwards from the origin, with rays."""
+        """A triangle that widens backwards from the origin, with rays."""
         sail = f.polygon((0.12, 0.0), (-0.5, 0.3), (-0.42, -0.3))
         slope = f.v / (np.float32(0.35) + np.abs(f.u))
         self.canvas.paint("fin", sail, self.paints.trim, 1.3 * self.paints.grain * wave(2.6 * slope))
@@ -132,7 +131,7 @@ class Brush:
         self.canvas.paint("mane", f.rod(u0, v0, u1, v1, 0.13), self.paints.trim * np.float32(0.6), strands)
 
     def hull(self, f: Frame) -> None:
-        """A boat's side: wider at the deck, a dark keel."""
+        """The side of a boat: wider at the deck, with a dark keel."""
         side = f.polygon((-0.9, 0.1), (1.0, 0.1), (0.65, 0.6), (-0.7, 0.6))
         keel = -1.5 * self.paints.grain * np.clip((f.v - np.float32(0.35)) * 8, 0, 1)
         self.canvas.paint("hull", side, self.paints.trim, keel)

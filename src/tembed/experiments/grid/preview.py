@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from tembed.data.catalogue import KNOWN
-from tembed.data.sources import opened
+from tembed.data.catalogue import list_datasets
+from tembed.data.sources import open_dataset
 from tembed.data.storage import is_stored, stored_names
 from tembed.errors import TembedError
 from tembed.experiments.grid.folders import Place
@@ -56,10 +56,10 @@ class Shape:
 def shape_of(recipe: Recipe, root: str) -> Shape:
     """From the stored dataset, else from what is known of it."""
     try:
-        from tembed.data.loading import places_of
+        from tembed.data.loading import split_indices
 
-        stored = opened(recipe.data, root)
-        places = places_of(stored, recipe.split, recipe.split_seed)
+        stored = open_dataset(recipe.data, root)
+        places = split_indices(stored, recipe.split, recipe.split_seed)
         counts = [len(places.train), len(places.val), len(places.test)]
         side, classes = min(stored.images.shape[1:3]), len(stored.classes)
     except TembedError:
@@ -141,11 +141,11 @@ def check_data(grid: Grid, root: str, *, stored: bool) -> None:
     for name in dict.fromkeys(recipe.data for recipe in grid.recipes):
         if name == "parts" or is_stored(here, name):
             continue
-        if name in KNOWN:
+        if name in list_datasets():
             if stored:
                 raise TembedError(f"{name} is not in {root}: run `tembed data get {name}`")
             continue
-        names = sorted({*KNOWN, *stored_names(here)})
+        names = sorted({*list_datasets(), *stored_names(here)})
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
         raise TembedError(f"{grid.name}: unknown dataset {name!r}; {hint}")
