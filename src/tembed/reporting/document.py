@@ -1,8 +1,25 @@
-"""A report as a list of blocks, written as Markdown and as one HTML page."""
+"""A report as a list of elements, written as Markdown and as one HTML page with everything inside.
 
+All texts are plain: whatever characters they have, Markdown and HTML show them as they are.
+"""
+
+import base64
 import html
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from tembed.claims import Verdict
+from tembed.files import explained, write_file
+
+SHORT = 20
+"""Cells up to this many characters stay on one line."""
+SHOWN = 1600
+"""Longer side of the pictures inside the HTML page, in pixels; larger ones are shrunk."""
 
 
 @dataclass(frozen=True)
@@ -13,36 +30,58 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
+    """A paragraph."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Items:
-    """A list of lines."""
+    """A list with bullets."""
 
     lines: tuple[str, ...]
 
 
+Cell = str | tuple[str, ...]
+"""The text of a cell, or its lines."""
+
+
 @dataclass(frozen=True)
 class Table:
-    """Cells are plain text; the first column is a row's name."""
+    """The first column has the names of the rows. ``verdicts``: one for each row, shown as its colour."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    verdicts: tuple[Verdict, ...] = ()
 
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG picture; ``name`` is its file's beside the Markdown."""
+    """An SVG picture; its file is ``figures/<name>.svg``."""
 
     name: str
     svg: str
     caption: str
 
 
-SHORT = 20
+@dataclass(frozen=True)
+class Picture:
+    """A PNG picture; its file is ``figures/<name>.png``."""
 
-Block = Heading | Text | Items | Table | Figure
+    name: str
+    png: bytes
+    caption: str
+
+
+@dataclass(frozen=True)
+class Details:
+    """Elements that the reader unfolds."""
+
+    summary: str
+    elements: "tuple[Element, ...]"
+
+
+Element = Heading | Text | Items | Table | Figure | Picture | Details
 
 STYLE = """
 :root { color-scheme: light; }
@@ -51,37 +90,42 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff; m
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 2px solid #d5dbe3; }
 h3 { margin-top: 1.8rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5dbe3; text-align: left; overflow-wrap: normal; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5dbe3; text-align: left; overflow-wrap: normal;
+  vertical-align: top; }
 th { background: #f2f5f8; } th, .short { white-space: nowrap; }
 td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
+.holds { background: #e3f1e3; } .mostly-holds { background: #eef5e0; } .does-not-hold { background: #f9e1dc; }
+.unclear { background: #fbf3d5; }
 @media (max-width: 30rem) { table { font-size: .82rem; } th, td { padding: .25rem .3rem; } }
 figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 40rem; height: auto; display: block; }
+figure img { max-width: 100%; height: auto; display: block; }
 figcaption { font-size: .9rem; color: #4a5564; }
+details { margin: 1rem 0; } summary { cursor: pointer; font-weight: 600; }
 """
 
 
-def to_markdown(blocks: Sequence[Block]) -> str:
-    """Figures are linked as ``figures/<name>.svg``."""
-    parts = []
-    for block in blocks:
-        match block:
-            case Heading(text, level):
-                parts.append(f"{'#' * level} {_marked(text)}")
-            case Text(text):
-                parts.append(_marked(text))
-            case Items(lines):
-                parts.append("\n".join(f"- {_marked(line)}" for line in lines))
-            case Table(header, rows):
-                table = [header, ("---",) * len(header), *(tuple(map(_marked, row)) for row in rows)]
-                parts.append("\n".join(f"| {' | '.join(line)} |" for line in table))
-            case Figure(name, _, caption):
-                parts.append(f"![{_marked(caption)}](figures/{name}.svg)\n\n{_marked(caption)}")
-    return "\n\n".join(parts) + "\n"
+def write_document(elements: Sequence[Element], out: Path, title: str) -> Path:
+    """Write ``report.md``, ``report.html`` and ``figures/`` into ``out``; return the path of ``report.md``."""
+    with explained(out):
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+    for element in _flat(elements):
+        if isinstance(element, Figure):
+            write_file(out / "figures" / f"{element.name}.svg", element.svg.encode())
+        elif isinstance(element, Picture):
+            write_file(out / "figures" / f"{element.name}.png", element.png)
+    write_file(out / "report.md", to_markdown(elements).encode())
+    write_file(out / "report.html", to_html(title, elements).encode())
+    return out / "report.md"
 
 
-def to_html(title: str, blocks: Sequence[Block]) -> str:
-    """One page that needs nothing else."""
-    body = "\n".join(map(_html, blocks))
+def to_markdown(elements: Sequence[Element]) -> str:
+    """Markdown that links the pictures as ``figures/<name>.svg`` or ``.png``."""
+    return "\n\n".join(map(_markdown, elements)) + "\n"
+
+
+def to_html(title: str, elements: Sequence[Element]) -> str:
+    """One page that needs no other file."""
+    body = "\n".join(map(_html, elements))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -89,32 +133,99 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
     )
 
 
-def _html(block: Block) -> str:
+def _flat(elements: Sequence[Element]) -> Iterator[Element]:
+    for element in elements:
+        yield element
+        if isinstance(element, Details):
+            yield from _flat(element.elements)
+
+
+def _lines(cell: Cell) -> tuple[str, ...]:
+    return (cell,) if isinstance(cell, str) else cell
+
+
+# --- Markdown
+
+
+def _markdown(element: Element) -> str:
+    match element:
+        case Heading(text, level):
+            return f"{'#' * level} {_escaped(text)}"
+        case Text(text):
+            return _paragraph(text)
+        case Items(lines):
+            return "\n".join(f"- {_paragraph(line)}" for line in lines)
+        case Table(header, rows, _):
+            cells = [tuple(map(_escaped, header)), ("---",) * len(header)]
+            cells += [tuple("<br>".join(map(_escaped, _lines(cell))) for cell in row) for row in rows]
+            return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+        case Figure(name, _, caption):
+            return f"![{_escaped(caption)}](figures/{name}.svg)\n\n{_paragraph(caption)}"
+        case Picture(name, _, caption):
+            return f"![{_escaped(caption)}](figures/{name}.png)\n\n{_paragraph(caption)}"
+        case Details(summary, elements):
+            inside = "\n\n".join(map(_markdown, elements))
+            title = html.escape(" ".join(summary.split()))
+            return f"<details>\n<summary>{title}</summary>\n\n{inside}\n\n</details>"
+
+
+def _escaped(text: str) -> str:
+    """Text on one line that Markdown shows as it is."""
+    text = re.sub(r"[\\`*_<>|&~$]", r"\\\g<0>", " ".join(text.split()))
+    return re.sub(r"\](?=[(\[:])", r"\\]", text)  # would make a link
+
+
+def _paragraph(text: str) -> str:
+    """The same at the start of a line, where some characters would begin a heading or a list."""
+    text = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", _escaped(text))
+    return re.sub(r"^[-+=#]", r"\\\g<0>", text)
+
+
+# --- HTML
+
+
+def _html(element: Element) -> str:
     safe = html.escape
-    match block:
+    match element:
         case Heading(text, level):
             return f"<h{level}>{safe(text)}</h{level}>"
         case Text(text):
             return f"<p>{safe(text)}</p>"
         case Items(lines):
             return "<ul>" + "".join(f"<li>{safe(line)}</li>" for line in lines) + "</ul>"
-        case Table(header, rows):
+        case Table(header, rows, verdicts):
             head = "".join(f'<th scope="col">{safe(cell)}</th>' for cell in header)
-            body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
+            starts = [f'<tr class="{verdict.replace(" ", "-")}">' for verdict in verdicts] or ["<tr>"] * len(rows)
+            body = "".join(
+                start + "".join(map(_html_cell, row)) + "</tr>" for start, row in zip(starts, rows, strict=True)
+            )
             return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         case Figure(_, svg, caption):
             return f"<figure>{svg}<figcaption>{safe(caption)}</figcaption></figure>"
+        case Picture(name, png, caption):
+            image = f'<img alt="{safe(caption)}" src="{_data_uri(png)}">'
+            return f'<figure><a href="figures/{name}.png">{image}</a><figcaption>{safe(caption)}</figcaption></figure>'
+        case Details(summary, elements):
+            inside = "\n".join(map(_html, elements))
+            return f"<details><summary>{safe(summary)}</summary>\n{inside}\n</details>"
 
 
-def _cell(text: str) -> str:
+def _html_cell(cell: Cell) -> str:
     """Short texts stay on one line; a table that is too wide for them scrolls."""
-    marks = ["short"] if len(text) <= SHORT else []
-    marks += ["missing"] if text == "missing" else []
-    return f'<td class="{" ".join(marks)}">{html.escape(text)}</td>' if marks else f"<td>{html.escape(text)}</td>"
+    lines = _lines(cell)
+    marks = ["short"] if all(len(line) <= SHORT for line in lines) else []
+    marks += ["missing"] if lines == ("missing",) else []
+    text = "<br>".join(map(html.escape, lines))
+    return f'<td class="{" ".join(marks)}">{text}</td>' if marks else f"<td>{text}</td>"
 
 
-def _marked(text: str) -> str:
-    """Text that Markdown leaves as it is."""
-    for sign in "\\`*_<>|":
-        text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())
+def _data_uri(png: bytes) -> str:
+    """A picture as a data URI: the PNG itself, or a smaller JPEG of a large one."""
+    with Image.open(io.BytesIO(png)) as picture:
+        if max(picture.size) <= SHOWN:
+            return "data:image/png;base64," + base64.b64encode(png).decode()
+        small = picture.convert("RGB")
+        small.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
+        content = io.BytesIO()
+        small.save(content, "JPEG", quality=88)
+    return "data:image/jpeg;base64," + base64.b64encode(content.getvalue()).decode()
