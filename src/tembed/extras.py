@@ -15,4 +15,4 @@ def needs(module: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in PACKAGES:
             raise
-        raise TembedError(f"the analysis needs {error.name}: pip install 'tembed[analysis]'") from None
+        raise TembedError(f"the analysis needs {error.name}: pip install 'tembed[lab]'") from None

@@ -9,8 +9,8 @@ from tembed.analysis.neighbours import nearest, neighbourhood, purity, silhouett
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "VALUES", 400)  # several blocks
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "VALUES", 400)  # several chunks
 
 
 def test_neighbours_and_distances_are_those_of_a_loop_over_other_images() -> None:
@@ -40,10 +40,10 @@ def test_the_silhouette_of_single_pixel_images_is_the_usual_one() -> None:
 def test_nearest_finds_close_points_and_their_exact_distances() -> None:
     dice = np.random.default_rng(2)
     points = (1 + 1e-4 * dice.normal(size=(50, 6))).astype(np.float32)
-    places, distances = nearest(points, 7)
+    indices, distances = nearest(points, 7)
     for i in range(50):
         apart = np.linalg.norm(points.astype(np.float64) - points[i], axis=1)
         apart[i] = np.inf
         np.testing.assert_allclose(distances[i], np.sort(apart)[:7], rtol=2e-2)
-        np.testing.assert_allclose(distances[i], apart[places[i]], rtol=1e-3)
-        assert i not in places[i]
+        np.testing.assert_allclose(distances[i], apart[indices[i]], rtol=1e-3)
+        assert i not in indices[i]

@@ -1,27 +1,26 @@
-"""Which images are taken, and which groupings are."""
+"""Which images are sampled, and which groupings are accepted."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tembed.analysis.sampling import find_groups, group_labels, images_per_class, read_groups, sample
+from tembed.analysis.sampling import default_per_class, find_groups, group_labels, read_groups, sample
 from tembed.data.parts.world import CLASSES, generate
 from tembed.errors import TembedError
 
 
-def test_as_many_of_each_class_and_the_same_for_the_same_seed() -> None:
+def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() -> None:
     images = generate(100, size=8)
-    taken = sample(images, 4, seed=1)
-    assert taken.labels.bincount().tolist() == [4] * 10
-    assert taken.indices.tolist() == sample(images, 4, seed=1).indices.tolist()
-    assert taken.indices.tolist() != sample(images, 4, seed=2).indices.tolist()
-    assert set(taken.indices.tolist()) <= set(sample(images, 6, seed=1).indices.tolist())
-    assert images_per_class(images) == 80
-    assert images_per_class(images, 3) == 3
-    with pytest.raises(TembedError, match=r"has 10 images in this part .* give --images-per-class 10 or less"):
+    found = sample(images, 4, seed=1)
+    assert found.labels.bincount().tolist() == [4] * 10
+    assert found.indices.tolist() == sample(images, 4, seed=1).indices.tolist()
+    assert found.indices.tolist() != sample(images, 4, seed=2).indices.tolist()
+    assert set(found.indices.tolist()) <= set(sample(images, 6, seed=1).indices.tolist())
+    assert [default_per_class(classes) for classes in (2, 10, 100, 1000)] == [80, 80, 8, 2]
+    with pytest.raises(TembedError, match=r"`images_per_class` is 11, but class .* has 10 images .* give 10 or less"):
         sample(images, 11)
-    with pytest.raises(TembedError, match="at least 2"):
+    with pytest.raises(TembedError, match="`images_per_class` is 1; it must be at least 2"):
         sample(images, 1)
 
 

@@ -1,4 +1,4 @@
-"""Sprite maps put the right patch with the right marks into the right place."""
+"""Sprite maps draw the right patch with the right marks in the right cell."""
 
 import dataclasses
 
@@ -21,23 +21,23 @@ def test_a_tile_has_the_papers_marks() -> None:
     assert (tile[TILE - 8, TILE - 8] == 77).all()
 
 
-def test_dense_places_keep_the_point_nearest_to_the_middle_of_each_cell() -> None:
-    places = np.random.default_rng(0).uniform(size=(500, 2)).astype(np.float32)
-    cell, off = cells(places, 5)
-    kept = thinned(cell, off)
+def test_a_cell_with_many_points_shows_the_one_nearest_to_its_centre() -> None:
+    coordinates = np.random.default_rng(0).uniform(size=(500, 2)).astype(np.float32)
+    cell, distance = cells(coordinates, 5)
+    kept = thinned(cell, distance)
     assert len(kept) == len(np.unique(cell, axis=0)) == 25
     for point in kept:
         rivals = np.flatnonzero((cell == cell[point]).all(1))
-        assert off[point] == off[rivals].min()
-    low, high = places.min(0), places.max(0)
+        assert distance[point] == distance[rivals].min()
+    low, high = coordinates.min(0), coordinates.max(0)
     span = (high - low).max()
     for point in range(500):  # row is the second coordinate
-        along = (places[point] - (low + high) / 2) / span * 5 + 2.5
+        along = (coordinates[point] - (low + high) / 2) / span * 5 + 2.5
         assert abs(cell[point, 1] + 0.5 - along[0]) < 0.51
         assert abs(cell[point, 0] + 0.5 - along[1]) < 0.51
 
 
-def test_patches_values_and_zero_are_where_the_map_says() -> None:
+def test_patches_class_vectors_and_zero_are_drawn_at_their_coordinates() -> None:
     labels = np.arange(4)
     features = made_features(labels, (1, 1))
     images = np.stack([np.full((8, 8, 3), 40 * (n + 1), np.uint8) for n in range(4)])
@@ -62,26 +62,26 @@ def test_patches_values_and_zero_are_where_the_map_says() -> None:
         assert (pixels[row * TILE + 5, column * TILE + 5] == solid).all()
 
 
-def test_class_vectors_of_one_cell_lie_side_by_side() -> None:
+def test_class_vectors_of_one_cell_are_drawn_side_by_side() -> None:
     assert free_cell((3, 3), set(), 9) == (3, 3)
     assert free_cell((3, 3), {(3, 3)}, 9) == (2, 3)
     assert free_cell((0, 0), {(0, 0), (0, 1), (1, 0)}, 9) == (1, 1)
 
 
-def test_the_legend_shows_a_sure_right_patch_and_an_unsure_one_of_a_wrong_image() -> None:
+def test_the_legend_shows_a_certain_right_patch_and_an_uncertain_one_of_a_wrong_image() -> None:
     labels = np.repeat(np.arange(4), 8)
     features = made_features(labels, (4, 4))
     groups = np.array([0, 0, 1, 1])
-    (_, sure), (title, unsure) = legend_points(features, groups)
+    (_, certain), (title, uncertain) = legend_points(features, groups)
     assert features.softmax is not None
     assert features.entropy is not None
-    image = features.place(sure)[0]
-    assert features.head[image] == labels[image] == features.softmax[sure].argmax()
-    assert features.entropy[sure] < np.quantile(features.entropy, 0.2)
-    image = features.place(unsure)[0]
+    image = features.position(certain)[0]
+    assert features.head[image] == labels[image] == features.softmax[certain].argmax()
+    assert features.entropy[certain] < np.quantile(features.entropy, 0.2)
+    image = features.position(uncertain)[0]
     assert features.head[image] != labels[image]
     assert title == "higher entropy, wrongly classified"
-    assert features.entropy[unsure] > np.median(features.entropy)
+    assert features.entropy[uncertain] > np.median(features.entropy)
     right = dataclasses.replace(features, logits=np.eye(4, dtype=np.float32)[labels])
     assert "no image is wrongly" in legend_points(right, groups)[1][0]
     assert "no image is rightly" in legend_points(dataclasses.replace(features, logits=-right.logits), None)[0][0]

@@ -1,26 +1,36 @@
 """The whole analysis and the explanations on small networks, and the errors on the way."""
 
+import dataclasses
+import html
+import itertools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from markdown_it import MarkdownIt
 from PIL import Image
 from support.datasets import store_world
 from support.features import save_untrained
 
-from tembed.analysis import analyze, collect, explain, maps, tsne, write_analysis
-from tembed.analysis.features import collected
+from tembed.analysis import analyze, explain, extract_features, maps, tsne, write_analysis
+from tembed.analysis.features import cached_features
+from tembed.analysis.figures import figure_png
+from tembed.analysis.report import claim_elements
 from tembed.cli.main import main
-from tembed.data import load
+from tembed.data import dataset, load
+from tembed.data.parts.world import generate
 from tembed.data.readers.reading import Chunk, Reading
 from tembed.data.storage import store
 from tembed.errors import TembedError
+from tembed.reporting.document import to_html, to_markdown
 from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load_trained
 
 GROUPS = {"vehicles": ["plane", "car", "truck", "ship", "train"], "animals": ["bird", "fish", "cat", "dog", "horse"]}
+ODD = ("a|b", "<script>x</script>", "`tick`", "*star*", "two\nlines", "$x_$", "a_b_c", "&amp;", "[a](b)", "plain")
 FILES = ("geometry", "sprites-predictions", "sprites-embedding", "words", "words-all", "legend")
 
 
@@ -40,6 +50,10 @@ class Heard(Progress):
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("datasets")
     store_world(root, "tiny", 200, 16)
+    made = generate(200, size=16)
+    images = made.images.permute(0, 2, 3, 1).contiguous().numpy()
+    block = Chunk(images, made.labels.numpy(), np.zeros(len(images), np.uint8))
+    store(root, "odd", Reading("generated", ODD, iter([block])), {})
     return root
 
 
@@ -49,6 +63,7 @@ def weights(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     classes = load("tiny", root=root).test.classes
     for model in ("rn26", "rn26-embed", "rn26-aux"):
         save_untrained(folder / f"{model}.safetensors", model, "tiny", classes, 16)
+    save_untrained(folder / "odd.safetensors", "rn26-embed", "odd", ODD, 16)
     return folder
 
 
@@ -75,37 +90,58 @@ def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: 
         report = write_analysis(found, tmp_path / f"out{number}", side=800)
         texts.append(report.read_text())
     assert texts[0] == texts[1]
-    for path in (tmp_path / "out1").iterdir():
-        assert path.read_bytes() == (tmp_path / "out2" / path.name).read_bytes(), path.name
+    files = [path for path in (tmp_path / "out1").rglob("*") if path.is_file()]
+    assert len(files) == len(FILES) + 3
+    for path in files:
+        other = tmp_path / "out2" / path.relative_to(tmp_path / "out1")
+        assert path.read_bytes() == other.read_bytes(), path.name
     for name in FILES:
-        with Image.open(tmp_path / "out1" / f"{name}.png") as picture:
+        with Image.open(tmp_path / "out1" / "figures" / f"{name}.png") as picture:
             assert picture.width >= 800
     record = json.loads((tmp_path / "out1" / "claims.json").read_text())
     assert record["points"] == 40 * 16
     assert {"super-class purity", "entropy near zero", "words recover parts"} <= {c["name"] for c in record["claims"]}
     page = (tmp_path / "out1" / "report.html").read_text()
-    assert page.count("src='data:image/") == len(FILES)
-    assert all(f"| {claim['name']} | **{claim['verdict']}** |" in texts[0] for claim in record["claims"])
+    assert page.count('src="data:image/') == len(FILES)
+    assert all(f"| {claim['name']} | {claim['verdict']} |" in texts[0] for claim in record["claims"])
     assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= heard.seen
+
+
+def test_a_report_shows_class_names_with_any_characters(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = dataclasses.replace(dataset("odd"), look_alikes=tuple(itertools.pairwise(ODD)))
+    monkeypatch.setattr("tembed.analysis.study.dataset", lambda name: record)
+    found = analyze(weights / "odd.safetensors", images_per_class=4)
+    for made in (found.chosen_words(), found.legend()):
+        figure_png(made)
+    elements = claim_elements(found.claims)
+    text = MarkdownIt("commonmark").enable("table").render(to_markdown(elements))
+    for shown in (text, to_html("odd", elements)):
+        names = [html.unescape(name) for name in re.findall(r"<tr[^>]*>\s*<td[^>]*>([^<]*)</td>", shown)]
+        assert [" ".join(name.split()) for name in names] == [" ".join(claim.name.split()) for claim in found.claims]
+        cells = [row.count("<td") for row in shown.split("<tr")[2:]]
+        assert set(cells) == {4}
+        assert "<script" not in shown
 
 
 def test_what_is_kept_is_not_computed_again_unless_damaged(weights: Path, tmp_path: Path) -> None:
     trained = load_trained(weights / "rn26-embed.safetensors")
     images = load("tiny").test
-    first = collected(trained, images, tmp_path)
+    first = cached_features(trained, images, tmp_path)
     (path,) = tmp_path.iterdir()
     heard = Heard()
-    again = collected(trained, images, tmp_path, progress=heard)
+    again = cached_features(trained, images, tmp_path, progress=heard)
     assert not heard.seen
     np.testing.assert_array_equal(first.block_output, again.block_output)
     assert (again.map_size, again.window, again.key) == (first.map_size, first.window, first.key)
-    collected(trained, images.subset(torch.arange(10)), tmp_path)
+    cached_features(trained, images.subset(torch.arange(10)), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    repaired = collected(trained, images, tmp_path, progress=heard)
-    assert "anew" in heard.lines[0]
+    repaired = cached_features(trained, images, tmp_path, progress=heard)
+    assert "again" in heard.lines[0]
     np.testing.assert_array_equal(first.block_output, repaired.block_output)
 
 
@@ -119,7 +155,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     assert block is not None
     if block.values.bias is not None:
         torch.nn.init.normal_(block.values.bias)
-    found = collect(trained, images.subset(torch.arange(3)))
+    found = extract_features(trained, images.subset(torch.arange(3)))
     pixels = (images.images[:3] / 255 - 0.5) / 0.25
     with torch.no_grad():
         trace = trained.model.trace(pixels)
@@ -129,7 +165,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     assert found.mixing is not None
     assert found.values is not None
     for point in (0, 5, 37):
-        image, row, column = found.place(point)
+        image, row, column = found.position(point)
         np.testing.assert_allclose(found.softmax[point], trace.softmax[image, :, row, column], atol=1e-5)
         np.testing.assert_allclose(
             found.block_output[point], trace.block_output[image, :, row, column], rtol=1e-3, atol=1e-3
@@ -172,9 +208,9 @@ def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monke
     dice = np.random.default_rng(0)
     label = np.repeat([0, 1, 2], 60)
     points = (dice.normal(size=(180, 70)) + 10 * np.eye(3, 70)[label]).astype(np.float32)
-    places = tsne(points)
-    np.testing.assert_array_equal(places, tsne(points))
-    apart = np.linalg.norm(places[:, None] - places[None], axis=-1) + 1e9 * np.eye(180)
+    found = tsne(points)
+    np.testing.assert_array_equal(found, tsne(points))
+    apart = np.linalg.norm(found[:, None] - found[None], axis=-1) + 1e9 * np.eye(180)
     assert (label[apart.argmin(1)] == label).all()
     assert np.isfinite(tsne(np.repeat(points[:30], 6, axis=0))).all()  # equal points
     with pytest.raises(TembedError, match="too few for a map"):
@@ -209,6 +245,8 @@ def test_an_image_is_explained_where_it_is_bright(weights: Path, tmp_path: Path)
     best = int(wide.scores[1, 2].argmax())
     assert wide.mixture(1, 2).startswith(f"{wide.scores[1, 2].max():.1f} {wide.classes[best]}")
     assert len(wide.leading) == 4
+    (odd,) = explain(weights / "odd.safetensors", [tmp_path / "exact.png"])
+    figure_png(odd.figure())
 
 
 def test_the_commands(
@@ -236,7 +274,7 @@ def test_the_commands(
     ("line", "said"),
     [
         ("analyze {weights}/rn26.safetensors", "rn26, which has no block"),
-        ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give --images-per-class 4 or less"),
+        ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give 4 or less"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --super-classes g.json", "class 'zebra'"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --baseline rn26/cifar10", "on one dataset"),
         ("analyze damaged", "cannot be read as weights"),
@@ -279,5 +317,5 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "openTSNE", None)
-    with pytest.raises(TembedError, match=r"pip install 'tembed\[analysis\]'"):
+    with pytest.raises(TembedError, match=r"pip install 'tembed\[lab\]'"):
         tsne(np.zeros((200, 3), np.float32))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from support.features import made_features
 
-from tembed.analysis.words import MIXED, Words, choose, find_words, words_claim
+from tembed.analysis.claims.words import word_claims
+from tembed.analysis.words import MIXED, Words, choose, find_words
 from tembed.errors import TembedError
 
 
@@ -32,11 +33,11 @@ def test_the_chosen_words_differ_in_what_they_mix_and_the_count_is_of_centres() 
     assert words.mixtures() == [(0,), (0,), (0, 1), (1, 0), (1, 2)]
     assert choose(words, 3).tolist() == [2, 4, 0]
     assert choose(words, 5).tolist() == [2, 4, 0, 1, 3]
-    claim = words_claim(words, None)
+    (claim,) = word_claims(words, None)
     assert claim.values["block"].value == sum((centre > MIXED).sum() > 1 for centre in centres) == 3
     assert "baseline" not in claim.values
 
 
 def test_too_few_patches_for_the_words_are_an_error() -> None:
-    with pytest.raises(TembedError, match="too few for 100 visual words: give more --images-per-class"):
+    with pytest.raises(TembedError, match="too few for 100 visual words: give more `images_per_class`"):
         find_words(made_features(np.repeat(np.arange(4), 5)), 100)

@@ -1,6 +1,6 @@
-"""Seeing what the block sees (§4.3, appendix B): features, maps, sprites, words, and the paper's claims as numbers.
+"""The paper's analysis (§4.3, appendix B): features, maps, sprites, visual words, and its claims as numbers.
 
-Names are imported when first used; t-SNE, words, probes and figures need ``pip install 'tembed[analysis]'``.
+Names are imported on first use; t-SNE, words, probes and figures need ``pip install 'tembed[lab]'``.
 """
 
 from typing import TYPE_CHECKING
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from tembed.lazy import lazy
 
 if TYPE_CHECKING:
-    from tembed.analysis.claims.claim import Claim as Claim
+    from tembed.analysis.claims import Claim as Claim
+    from tembed.analysis.claims import register_claim as register_claim
     from tembed.analysis.explanation import Explanation as Explanation
     from tembed.analysis.explanation import explain as explain
     from tembed.analysis.features import Features as Features
-    from tembed.analysis.features import collect as collect
+    from tembed.analysis.features import extract_features as extract_features
     from tembed.analysis.maps import tsne as tsne
     from tembed.analysis.report import write_analysis as write_analysis
     from tembed.analysis.study import Analysis as Analysis
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Analysis": "study",
-    "Claim": "claims.claim",
+    "Claim": "claims",
     "Explanation": "explanation",
     "Features": "features",
     "Words": "words",
     "analyze": "study",
-    "collect": "features",
     "explain": "explanation",
+    "extract_features": "features",
     "find_words": "words",
+    "register_claim": "claims",
     "tsne": "maps",
     "write_analysis": "report",
 }

@@ -1,4 +1,4 @@
-"""Class colours that stay apart for readers with and without red-green blindness, the same in every figure."""
+"""Class colours that readers with and without red-green blindness can tell apart, the same in every figure."""
 
 from functools import cache
 
@@ -9,11 +9,11 @@ FIRST = (
     *("#0072b2", "#e69f00", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#f0e442"),
     *("#5a3d00", "#222255", "#c7e9a0"),
 )
-"""Okabe and Ito's colours without black, which marks the zero vector; then three of ours that keep their distance."""
+"""Okabe and Ito's colours without black, which marks the zero vector, and three distant ones of ours."""
 STEPS = 9
-"""Levels of a channel among the candidates for the rest."""
+"""Levels per channel of the candidates for further colours."""
 DARKEST, LIGHTEST = 25.0, 92.0
-"""Lightness (of CIELAB) that a class colour may have: neither black nor paper."""
+"""Bounds of a class colour's lightness (CIELAB), to differ from black and from the white background."""
 
 # Linear RGB as a dichromat sees it (Viénot, Brettel and Mollon 1999).
 PROTAN = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])
@@ -24,7 +24,7 @@ Colour = tuple[int, int, int]
 
 
 def seen(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
-    """CIELAB of colours ``(n, 3)`` from 0 to 1, as seen with full sight, protanopia, deuteranopia: ``(3, n, 3)``."""
+    """CIELAB of colours ``(n, 3)`` from 0 to 1, seen with normal vision, protanopia, deuteranopia: ``(3, n, 3)``."""
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     views = np.stack([linear, linear @ PROTAN.T, linear @ DEUTAN.T])
     xyz = np.clip(views, 0, 1) @ TO_XYZ.T / TO_XYZ.sum(1)
@@ -34,18 +34,18 @@ def seen(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def class_colours(count: int) -> tuple[Colour, ...]:
-    """``count`` colours: the first ten fixed, each further one as far as possible from all before in every sight."""
+    """``count`` colours: ten fixed ones, then each as far as possible from all before it in every kind of vision."""
     levels = np.linspace(0, 1, STEPS)
     candidates = np.stack(np.meshgrid(levels, levels, levels, indexing="ij"), -1).reshape(-1, 3)
     lightness = seen(candidates)[0, :, 0]
     candidates = candidates[(lightness > DARKEST) & (lightness < LIGHTEST)]
     chosen = [np.array([int(code[k : k + 2], 16) for k in (1, 3, 5)]) / 255 for code in FIRST[:count]]
-    looks = seen(candidates)
+    views = seen(candidates)
     room = np.full(len(candidates), np.inf)
     for number in range(count):
         if number >= len(chosen):
             chosen.append(candidates[room.argmax()])
-        look = seen(chosen[number][None])
-        room = np.minimum(room, np.linalg.norm(looks - look, axis=-1).min(0))
-    red_green_blue = [np.rint(255 * colour).astype(int).tolist() for colour in chosen]
-    return tuple((red, green, blue) for red, green, blue in red_green_blue)
+        view = seen(chosen[number][None])
+        room = np.minimum(room, np.linalg.norm(views - view, axis=-1).min(0))
+    rounded = [np.rint(255 * colour).astype(int).tolist() for colour in chosen]
+    return tuple((red, green, blue) for red, green, blue in rounded)

@@ -1,34 +1,34 @@
-"""One image through the block, as a picture a person can read: scores, mixtures, entropy, prediction."""
+"""What the block sees in one image, as a picture: scores, mixtures, entropy, prediction."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from tembed.analysis.colours import class_colours
-from tembed.analysis.features import Features, collect, patch_span
-from tembed.analysis.figures import BARS, figure, mixture, save_figure, unit
+from tembed.analysis.colours import Colour, class_colours
+from tembed.analysis.features import extract_features, patch_span
+from tembed.analysis.figures import bar_classes, figure, figure_png, literal, mixture, unit
 from tembed.arrays import Floats, UInt8
 from tembed.data.readers.images import decode_batch
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 from tembed.extras import needs
-from tembed.files import explained
+from tembed.files import explained, write_file
 from tembed.training import Trained, load_trained
 
 LEADING = 4
-"""Classes with a heat map of their own."""
+"""Classes with a heat map."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """An image ``(H, W, 3)`` as the network saw it, and what it said. ``note`` tells how the file became that image.
+    """The image ``(H, W, 3)`` that the network got, and what it computed. ``note``: how the file was resized.
 
     ``scores``: ``(h, w, C)``, the patches' class predictions. ``entropy``: ``(h, w)``, in nats. ``probabilities``:
-    ``(C,)``, the head's.
+    ``(C,)``, those of the head.
     """
 
     name: str
@@ -50,18 +50,18 @@ class Explanation:
         return np.argsort(-self.scores.mean((0, 1)), kind="stable")[:LEADING].tolist()
 
     def mixture(self, row: int, column: int) -> str:
-        """What a patch matches: ``0.5 plane + 0.4 bird``."""
+        """The classes that a patch matches: ``0.5 plane + 0.4 bird``."""
         return mixture(self.scores[row, column], self.classes)
 
     def figure(self) -> Any:
-        """All of it as one matplotlib figure."""
+        """The whole explanation as a matplotlib figure."""
         return draw(self)
 
 
 def explain(source: str | Path, paths: Sequence[str | Path]) -> Iterator[Explanation]:
-    """What a run, a weights file or shipped weights say about image files of any size.
+    """Explain image files of any size by a run, a weights file or shipped weights.
 
-    An image is resized so that its shorter side fits the network, and the middle is kept.
+    An image is resized so that its shorter side fits the network, and cropped to its middle.
     """
     trained = load_trained(source)
     if trained.model.block is None:
@@ -69,13 +69,13 @@ def explain(source: str | Path, paths: Sequence[str | Path]) -> Iterator[Explana
             f"{source} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of an "
             "-embed or -aux network"
         )
-    pictures = [read_picture(path, trained.input_size) for path in paths]  # a broken one is told before any work
+    pictures = [read_picture(path, trained.input_size) for path in paths]  # report a broken file before any work
     for path, (pixels, note) in zip(paths, pictures, strict=True):
         yield explain_pixels(trained, pixels, Path(path).name, note)
 
 
 def read_picture(path: str | Path, size: int) -> tuple[UInt8, str]:
-    """The pixels of an image file at a network's size, and what was done to it."""
+    """The pixels of an image file at a network's input size, and a note on how it was resized."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -91,10 +91,10 @@ def read_picture(path: str | Path, size: int) -> tuple[UInt8, str]:
 
 
 def explain_pixels(trained: Trained, pixels: UInt8, name: str = "image", note: str = "") -> Explanation:
-    """What a network says about one image ``(H, W, 3)`` of its size."""
-    shown = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
-    images = ImageSet(shown, torch.zeros(1, dtype=torch.int64), trained.classes, torch.zeros(1, dtype=torch.int64))
-    found: Features = collect(trained, images)
+    """Explain one image ``(H, W, 3)`` of the network's input size."""
+    batch = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None].contiguous(memory_format=torch.channels_last)
+    images = ImageSet(batch, torch.zeros(1, dtype=torch.int64), trained.classes, torch.zeros(1, dtype=torch.int64))
+    found = extract_features(trained, images)
     assert found.softmax is not None
     assert found.entropy is not None
     return Explanation(
@@ -110,18 +110,20 @@ def explain_pixels(trained: Trained, pixels: UInt8, name: str = "image", note: s
 
 
 def draw(found: Explanation) -> Any:
-    """Image, prediction, heat maps, entropy; below them the mixture at each patch."""
-    colours = class_colours(len(found.classes))
+    """Image, prediction, entropy and heat maps; below them the mixture at each patch."""
+    name, *classes = literal([found.name, *found.classes])
+    found = replace(found, name=name, classes=tuple(classes))
+    colours = class_colours(len(classes))
     made = figure(15, 17.2)
     grid = made.add_gridspec(
         3, 4, height_ratios=[1, 1, 3.1], left=0.03, right=0.97, top=0.945, bottom=0.015, wspace=0.12, hspace=0.16
     )
     made.suptitle(f"{found.name} ({found.note}): {found.prediction} {found.probabilities.max():.2f}", fontsize=16)
-    _picture(made.add_subplot(grid[0, 0]), found, "the image, and one patch's extent")
-    # Room on the left for the names of the classes.
+    _picture(made.add_subplot(grid[0, 0]), found, "the image, and the extent of one patch")
+    # The names of the classes need room on the left.
     _head(made.add_subplot(grid[0, 1:3].subgridspec(1, 2, width_ratios=[0.22, 1])[1]), found, colours)
-    axis, unsure = made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes))
-    made.colorbar(_map(axis, unsure, "patches: entropy (1 is the largest)", "gray"), ax=axis, fraction=0.046)
+    axis, entropy = made.add_subplot(grid[0, 3]), found.entropy / np.log(len(found.classes))
+    made.colorbar(_map(axis, entropy, "patches: entropy (1 is the largest)", "gray"), ax=axis, fraction=0.046)
     for column, label in enumerate(found.leading):
         axis = made.add_subplot(grid[1, column])
         heat = _map(axis, found.scores[:, :, label], f"patches: {found.classes[label]}", "magma")
@@ -142,9 +144,9 @@ def _picture(axis: Any, found: Explanation, title: str) -> None:
     axis.axis("off")
 
 
-def _head(axis: Any, found: Explanation, colours: Sequence[tuple[int, int, int]]) -> None:
+def _head(axis: Any, found: Explanation, colours: Sequence[Colour]) -> None:
     p = found.probabilities
-    shown = np.arange(len(p)) if len(p) <= BARS else np.argsort(-p, kind="stable")[:BARS]
+    shown = bar_classes(p)
     axis.barh(np.arange(len(shown)), p[shown], color=unit(colours)[shown])
     axis.set_yticks(np.arange(len(shown)), [found.classes[k] for k in shown], fontsize=10)
     axis.invert_yaxis()
@@ -162,8 +164,8 @@ def _map(axis: Any, values: Floats, title: str, colours: str) -> Any:
     return shown
 
 
-def _mixtures(axis: Any, found: Explanation, colours: Sequence[tuple[int, int, int]]) -> None:
-    """Each patch's mixture in words at its place over the image; the cell's edge has the leading class's colour."""
+def _mixtures(axis: Any, found: Explanation, colours: Sequence[Colour]) -> None:
+    """The mixture of each patch as text over the image, in a box in the colour of the leading class."""
     rectangle = needs("matplotlib.patches").Rectangle
     height, width = found.scores.shape[:2]
     axis.imshow(found.image, extent=(0, width, height, 0), interpolation="bicubic", alpha=0.45)
@@ -177,7 +179,7 @@ def _mixtures(axis: Any, found: Explanation, colours: Sequence[tuple[int, int, i
             )
             text = found.mixture(row, column).replace(" + ", "\n")
             axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, linespacing=1.1)
-    axis.set_title("the mixture that each patch matches, at its middle", fontsize=12)
+    axis.set_title("the mixture that each patch matches, at the middle of the patch", fontsize=12)
     axis.set_xlim(0, width)
     axis.set_ylim(height, 0)
     axis.set_aspect("equal")
@@ -185,7 +187,7 @@ def _mixtures(axis: Any, found: Explanation, colours: Sequence[tuple[int, int, i
 
 
 def write_explanations(found: Iterable[Explanation], out: Path) -> Iterator[tuple[Explanation, Path]]:
-    """Draw each into ``out`` as ``NAME.png``, names that come again numbered, and yield it with its file."""
+    """Draw each into ``out`` as ``NAME.png``, or ``NAME-2.png`` for a second one, and yield it with its file."""
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     taken: dict[str, int] = {}
@@ -193,5 +195,5 @@ def write_explanations(found: Iterable[Explanation], out: Path) -> Iterator[tupl
         stem = Path(one.name).stem
         taken[stem] = taken.get(stem, 0) + 1
         path = out / (f"{stem}.png" if taken[stem] == 1 else f"{stem}-{taken[stem]}.png")
-        save_figure(one.figure(), path)
+        write_file(path, figure_png(one.figure()))
         yield one, path

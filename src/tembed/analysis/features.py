@@ -1,7 +1,7 @@
-"""Every pixel's features of a trained network, collected once and kept (§4.3).
+"""The features of a trained network at every patch of some images, extracted once and cached (§4.3).
 
-A *point* is a pixel of the map in front of stage 4, that is, a patch of an image. Points are ordered by image, row and
-column.
+A *point* is a pixel of the map in front of stage 4; it stands for the patch of the image that the block's window
+covers there. Points are ordered by image, row and column.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tembed.arrays import Floats, Int64, UInt8
@@ -20,50 +19,27 @@ from tembed.data.types import ImageSet
 from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
 from tembed.errors import TembedError
 from tembed.files import explained, write_file
-from tembed.reporting.progress import Progress
+from tembed.reporting.progress import SILENT, Progress
 from tembed.training.checksummed import checksum, seal, unseal
 from tembed.training.environment import reproducible
 from tembed.training.weights import Trained
 
-GREY = 128
-"""What lies outside the image."""
-
-
-def patch_span(at: int, window: int, stride: float) -> tuple[int, int]:
-    """The first image row (or column) of the patch at map row ``at``, and the one behind its last.
-
-    ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``, rounded; both may lie outside the image.
-    """
-    return round(stride * (at - (window - 1) // 2)), round(stride * (at + window // 2 + 1))
-
-
-def patch_picture(
-    image: UInt8, place: tuple[int, int], map_size: tuple[int, int], window: tuple[int, int]
-) -> NDArray[np.uint8]:
-    """The region of ``image (H, W, 3)`` that the patch at ``place`` covers, grey where there is no image."""
-    (top, bottom), (left, right) = (
-        patch_span(at, k, side / cells)
-        for at, k, side, cells in zip(place, window, image.shape[:2], map_size, strict=True)
-    )
-    picture = np.full((bottom - top, right - left, 3), GREY, np.uint8)
-    rows = slice(max(0, top), min(image.shape[0], bottom))
-    columns = slice(max(0, left), min(image.shape[1], right))
-    picture[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left] = image[rows, columns]
-    return picture
-
-
 BATCH = 100
+GREY = 128
+"""Colour of a patch outside its image."""
 KIND = "features"
+"""What a cache file calls its content."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a network computes on some images; ``P`` points, ``C`` classes. None where it has no such thing.
+    """What a network computes on ``N`` images: ``P`` points, ``C`` classes. None for what the network does not have.
 
     ``block_input``: ``(P, d)``, stage 3 output. ``block_output``: ``(P, d')``, stage 4 input. ``softmax``:
     ``(P, C)``, the patches' class predictions. ``mixing``: ``(P, C)``, the weights of the class vectors.
-    ``embedding``: ``(P, v)``, ``f'`` without the bias of DenseNet's value convolution. ``values``: ``(C, v)``.
-    ``logits``: ``(N, C)``, the head's. ``labels``: ``(N,)``.
+    ``embedding``: ``(P, v)``, ``f'`` without the bias of DenseNet's value convolution. ``values``: ``(C, v)``, the
+    class vectors. ``logits``: ``(N, C)``, those of the head. ``labels``: ``(N,)``. ``key``: a hash of everything that
+    these depend on.
     """
 
     key: str
@@ -80,12 +56,12 @@ class Features:
 
     @property
     def per_image(self) -> int:
-        """Points of an image."""
+        """The number of points per image."""
         return self.map_size[0] * self.map_size[1]
 
     @property
     def head(self) -> Int64:
-        """The class that the head gives each image: ``(N,)``."""
+        """The class that the head predicts for each image: ``(N,)``."""
         return self.logits.argmax(1)
 
     @property
@@ -98,14 +74,14 @@ class Features:
         """The entropy of each patch's prediction, in nats: ``(P,)``."""
         return None if self.softmax is None else entropy(self.softmax)
 
-    def place(self, point: int) -> tuple[int, int, int]:
+    def position(self, point: int) -> tuple[int, int, int]:
         """Image, map row and map column of a point."""
         image, pixel = divmod(int(point), self.per_image)
         return image, *divmod(pixel, self.map_size[1])
 
     def picture(self, images: UInt8, point: int) -> UInt8:
-        """The patch of a point, out of all images ``(N, H, W, 3)``."""
-        image, row, column = self.place(point)
+        """The patch of a point, cut out of all images ``(N, H, W, 3)``."""
+        image, row, column = self.position(point)
         return patch_picture(images[image], (row, column), self.map_size, self.window)
 
 
@@ -114,25 +90,48 @@ def entropy(p: Floats) -> Floats:
     return -(p * np.log(np.maximum(p, np.finfo(np.float32).tiny))).sum(-1)
 
 
+# --- from a map to the image
+
+
+def window_of(block: FeatureEmbedding | DeepSupervision | None, map_size: tuple[int, int]) -> tuple[int, int]:
+    """The window of a block's patches on a map; the paper's window, half the map, without a block."""
+    given = None if block is None else block.match.window
+    return given or half_window(*map_size)
+
+
+def patch_span(index: int, window: int, stride: float) -> tuple[int, int]:
+    """The image rows (or columns) of the patch at a map row: the first one, and the one behind the last.
+
+    ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``, rounded; both may lie outside the image.
+    """
+    return round(stride * (index - (window - 1) // 2)), round(stride * (index + window // 2 + 1))
+
+
+def patch_picture(image: UInt8, cell: tuple[int, int], map_size: tuple[int, int], window: tuple[int, int]) -> UInt8:
+    """The region of ``image (H, W, 3)`` under the patch at the map's ``cell``, grey outside the image."""
+    (top, bottom), (left, right) = (
+        patch_span(index, k, side / cells)
+        for index, k, side, cells in zip(cell, window, image.shape[:2], map_size, strict=True)
+    )
+    picture = np.full((bottom - top, right - left, 3), GREY, np.uint8)
+    rows = slice(max(0, top), min(image.shape[0], bottom))
+    columns = slice(max(0, left), min(image.shape[1], right))
+    picture[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left] = image[rows, columns]
+    return picture
+
+
 def pixels_of(images: ImageSet) -> UInt8:
     """The images as bytes ``(N, H, W, 3)``."""
     return np.ascontiguousarray(images.images.permute(0, 2, 3, 1).numpy())
 
 
-def features_key(trained: Trained, images: ImageSet, seed: int) -> str:
-    """What the features depend on: the weights, the images with their normalisation, and the seed."""
-    digest = hashlib.sha256(checksum(trained.model.state_dict()).encode())
-    about = [trained.recipe.plain(), trained.mean, trained.std, list(images.images.shape), seed, 1]
-    digest.update(json.dumps(about).encode())
-    digest.update(pixels_of(images).data)
-    digest.update(images.labels.numpy().data)
-    return digest.hexdigest()[:16]
+# --- extraction
 
 
 @torch.no_grad()
-def collect(trained: Trained, images: ImageSet, seed: int = 0, progress: Progress | None = None) -> Features:
+def extract_features(trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> Features:
     """The features of all ``images``, in evaluation mode. ``seed`` is for maximizers that draw noise."""
-    model, progress = trained.model.eval(), progress or Progress()
+    model = trained.model.eval()
     batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
@@ -170,23 +169,30 @@ def collect(trained: Trained, images: ImageSet, seed: int = 0, progress: Progres
     )
 
 
-def window_of(block: FeatureEmbedding | DeepSupervision | None, map_size: tuple[int, int]) -> tuple[int, int]:
-    """The window of a block's patches on a map; without a block the paper's, half the map."""
-    given = None if block is None else block.match.window
-    return given or half_window(*map_size)
+# --- cache
 
 
-def collected(
-    trained: Trained, images: ImageSet, folder: Path, seed: int = 0, progress: Progress | None = None
+def features_key(trained: Trained, images: ImageSet, seed: int) -> str:
+    """A hash of what the features depend on: the weights, the images with their normalisation, and the seed."""
+    digest = hashlib.sha256(checksum(trained.model.state_dict()).encode())
+    about = [trained.recipe.plain(), trained.mean, trained.std, list(images.images.shape), seed, 1]
+    digest.update(json.dumps(about).encode())
+    digest.update(pixels_of(images).data)
+    digest.update(images.labels.numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def cached_features(
+    trained: Trained, images: ImageSet, folder: Path, seed: int = 0, progress: Progress = SILENT
 ) -> Features:
-    """As `collect`, kept in ``folder``: what is there already is not computed again, and a damaged file is."""
+    """The same as `extract_features`, read from ``folder`` if it has an undamaged copy, and written there if not."""
     path = folder / f"features-{features_key(trained, images, seed)}.safetensors"
     if path.exists():
         try:
-            return _opened(path)
+            return _read(path)
         except TembedError as error:
-            (progress or Progress()).say(f"collecting the features anew: {error}")
-    features = collect(trained, images, seed, progress)
+            progress.say(f"extracting the features again: {error}")
+    features = extract_features(trained, images, seed, progress)
     tensors, record = {}, {"kind": KIND}
     for field in fields(features):
         value = getattr(features, field.name)
@@ -200,7 +206,7 @@ def collected(
     return features
 
 
-def _opened(path: Path) -> Features:
+def _read(path: Path) -> Features:
     tensors, record = unseal(path, KIND)
     record |= {name: tensor.numpy() for name, tensor in tensors.items()}
     try:
@@ -208,4 +214,4 @@ def _opened(path: Path) -> Features:
         window = tuple(record.pop("window"))
         return Features(map_size=(height, width), window=window, **{k: v for k, v in record.items() if k != "kind"})
     except (KeyError, TypeError, ValueError) as error:
-        raise TembedError(f"{path} is not what tembed wrote ({error})") from None
+        raise TembedError(f"{path} is not a features file of tembed ({error})") from None

@@ -1,8 +1,7 @@
-"""The paper's analysis figures as matplotlib figures and their PNG files."""
+"""The figures of the paper's analysis, drawn by matplotlib (Fig. 5, Fig. 7, appendix B)."""
 
 import io
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,38 +14,58 @@ from tembed.analysis.sprites import marked
 from tembed.analysis.words import Words
 from tembed.arrays import Floats, Int64, UInt8
 from tembed.extras import needs
-from tembed.files import write_file
 
 NAMED = 20
-"""Classes that a legend lists; more than that would not fit."""
+"""Most classes that a legend lists; more would not fit."""
 BARS = 10
-"""Classes whose scores are drawn; of more the highest."""
+"""Most bars of a bar chart; with more classes it has the highest scores."""
+UNCERTAIN = 0.2
+"""Share of the patches, those with the highest entropy, that count as uncertain."""
 
 
 def figure(width: float, height: float) -> Any:
-    """An empty figure in inches, drawn by no window system."""
+    """An empty figure, with its size in inches, that needs no display."""
     made = needs("matplotlib.figure").Figure(figsize=(width, height), dpi=120, facecolor="white")
     needs("matplotlib.backends.backend_agg").FigureCanvasAgg(made)
     return made
 
 
-def save_figure(made: Any, path: Path) -> None:
-    """Write a figure as PNG; the same figure gives the same bytes."""
+def figure_png(made: Any) -> bytes:
+    """A figure as PNG; the same figure gives the same bytes."""
     content = io.BytesIO()
     made.savefig(content, format="png", metadata={"Software": None})
-    write_file(path, content.getvalue())
+    return content.getvalue()
 
 
-def save_image(image: Image.Image, path: Path) -> None:
-    """Write a picture as PNG."""
+def image_png(image: Image.Image) -> bytes:
+    """A Pillow picture as PNG."""
     content = io.BytesIO()
     image.save(content, "PNG")
-    write_file(path, content.getvalue())
+    return content.getvalue()
 
 
 def unit(colours: Sequence[Colour]) -> NDArray[np.float64]:
-    """Colours from 0 to 1, as matplotlib takes them: ``(n, 3)``."""
+    """Colours from 0 to 1, for matplotlib: ``(n, 3)``."""
     return np.array(colours) / 255
+
+
+def literal(texts: Iterable[str]) -> list[str]:
+    """Texts that matplotlib draws as they are: it would read ``$x$`` as a formula."""
+    return [text.replace("$", r"\$") for text in texts]
+
+
+def mixture(p: Floats, classes: Sequence[str], least: float = 0.1, most: int = 3) -> str:
+    """A prediction as text: ``0.5 plane + 0.4 bird``."""
+    order = [k for k in np.argsort(-p, kind="stable")[:most] if p[k] >= least]
+    return " + ".join(f"{p[k]:.1f} {classes[k]}" for k in order) or "no class above 0.1"
+
+
+def bar_classes(p: Floats) -> Int64:
+    """The classes with a bar: all if they fit, else those with the highest scores."""
+    return np.arange(len(p)) if len(p) <= BARS else np.argsort(-p, kind="stable")[:BARS]
+
+
+# --- Fig. 5
 
 
 def geometry_figure(
@@ -55,33 +74,34 @@ def geometry_figure(
     colours: Sequence[Colour],
     groups: tuple[Sequence[str], Int64] | None = None,
 ) -> Any:
-    """Fig. 5: maps side by side, by class and below by super-class.
+    """Fig. 5: maps side by side, coloured by class, and below them by super-class.
 
-    A panel is its title, its map ``(P, 2)`` and each point's class; ``groups``: their names, and each class's group.
+    A panel is its title, its map ``(P, 2)`` and each point's class. ``groups``: their names, and each class's group.
     """
+    classes = literal(classes)
     rows = 2 if groups else 1
     longest = max(map(len, [*classes[:NAMED], *(groups[0] if groups else ())]))
-    beside = max(2.0, 0.6 + 0.09 * longest)  # inches for the names
-    width = 4.6 * len(panels) + 0.2 + beside
+    legend_width = max(2.0, 0.6 + 0.09 * longest)  # inches
+    width = 4.6 * len(panels) + 0.2 + legend_width
     made = figure(width, 4.8 * rows)
     axes = made.subplots(rows, len(panels), squeeze=False)
-    for column, (title, places, labels) in enumerate(panels):
-        _scatter(axes[0][column], places, unit(colours)[labels])
+    for column, (title, coordinates, labels) in enumerate(panels):
+        _scatter(axes[0][column], coordinates, unit(colours)[labels])
         axes[0][column].set_title(title, fontsize=12)
         if groups:
-            _scatter(axes[1][column], places, unit(_group_colours(len(groups[0])))[groups[1][labels]])
-    right = 1 - beside / width
+            _scatter(axes[1][column], coordinates, unit(_group_colours(len(groups[0])))[groups[1][labels]])
+    right = 1 - legend_width / width
     made.subplots_adjust(0.01, 0.02, right, 0.95, wspace=0.03, hspace=0.05)
-    _names(made, classes, colours, right, 0.95)
+    _legend(made, classes, colours, right, 0.95)
     if groups:
-        _names(made, groups[0], _group_colours(len(groups[0])), right, 0.46)
+        _legend(made, literal(groups[0]), _group_colours(len(groups[0])), right, 0.46)
     return made
 
 
-def _scatter(axis: Any, places: Floats, colour: NDArray[np.float64]) -> None:
-    order = np.random.default_rng(0).permutation(len(places))  # no class on top of another
-    size = min(12.0, max(0.6, 60000 / len(places) * 0.6))
-    axis.scatter(*places[order].T, c=colour[order], s=size, linewidths=0, rasterized=True)
+def _scatter(axis: Any, coordinates: Floats, colour: NDArray[np.float64]) -> None:
+    order = np.random.default_rng(0).permutation(len(coordinates))  # so that no class covers another
+    size = min(12.0, max(0.6, 60000 / len(coordinates) * 0.6))
+    axis.scatter(*coordinates[order].T, c=colour[order], s=size, linewidths=0, rasterized=True)
     axis.set_xticks([])
     axis.set_yticks([])
     axis.set_aspect("equal", adjustable="datalim")
@@ -92,14 +112,22 @@ def _group_colours(count: int) -> Sequence[Colour]:
     return two if count == 2 else class_colours(count)
 
 
-def _names(made: Any, names: Sequence[str], colours: Sequence[Colour], left: float, top: float) -> None:
-    lines = needs("matplotlib.lines")
-    handles = [
-        lines.Line2D([], [], marker="o", linestyle="", markersize=8, color=colour, label=name)
-        for name, colour in list(zip(names, unit(colours), strict=True))[:NAMED]
-    ]
+def _legend(made: Any, names: Sequence[str], colours: Sequence[Colour], left: float, top: float) -> None:
     title = None if len(names) <= NAMED else f"{NAMED} of {len(names)}"
+    handles = _handles(names[:NAMED], colours[:NAMED], "o", 8)
     made.legend(handles=handles, loc="upper left", bbox_to_anchor=(left, top), frameon=False, fontsize=10, title=title)
+
+
+def _handles(names: Sequence[str], colours: Sequence[Colour], marker: str, size: int) -> list[Any]:
+    """The entries of a legend."""
+    lines = needs("matplotlib.lines")
+    return [
+        lines.Line2D([], [], marker=marker, linestyle="", markersize=size, color=colour, label=name)
+        for name, colour in zip(names, unit(colours), strict=True)
+    ]
+
+
+# --- Fig. 7
 
 
 def words_figure(
@@ -111,8 +139,9 @@ def words_figure(
     colours: Sequence[Colour],
     columns: int = 8,
 ) -> Any:
-    """Fig. 7: patches of words with their scores drawn on top, as bars in the classes' colours."""
+    """Fig. 7: the patches of words below their scores, drawn as bars in the classes' colours."""
     assert features.softmax is not None
+    classes = literal(classes)
     rows = -(-len(which) // columns)
     height = 2.65 * rows + 0.8
     made = figure(1.65 * columns, height)
@@ -121,35 +150,25 @@ def words_figure(
         row, column = divmod(number, columns)
         point = int(words.points[word])
         cell = outer[row, column].subgridspec(2, 1, height_ratios=[0.5, 1.15], hspace=0.06)
-        _bars(made.add_subplot(cell[0]), features.softmax[point], classes, colours)
+        _word_bars(made.add_subplot(cell[0]), features.softmax[point], classes, colours)
         axis = made.add_subplot(cell[1])
         axis.imshow(features.picture(images, point), interpolation="bicubic")
         axis.set_xticks([])
         axis.set_yticks([])
         axis.set_xlabel(f"{words.sizes[word]:,} patches", fontsize=7, labelpad=2)
-        frame = unit(colours)[features.labels[features.place(point)[0]]]
+        frame = unit(colours)[features.labels[features.position(point)[0]]]
         for side in axis.spines.values():
             side.set_color(frame)
             side.set_linewidth(3)
     if len(classes) <= NAMED:
-        lines = needs("matplotlib.lines")
-        handles = [
-            lines.Line2D([], [], marker="s", linestyle="", markersize=7, color=colour, label=name)
-            for name, colour in zip(classes, unit(colours), strict=True)
-        ]
+        handles = _handles(classes, colours, "s", 7)
         made.legend(handles=handles, loc="upper center", ncols=min(10, len(classes)), frameon=False, fontsize=9)
     return made
 
 
-def mixture(p: Floats, classes: Sequence[str], least: float = 0.1, most: int = 3) -> str:
-    """A prediction in words: ``0.5 plane + 0.4 bird``."""
-    order = [k for k in np.argsort(-p, kind="stable")[:most] if p[k] >= least]
-    return " + ".join(f"{p[k]:.1f} {classes[k]}" for k in order) or "no class above 0.1"
-
-
-def _bars(axis: Any, p: Floats, classes: Sequence[str], colours: Sequence[Colour]) -> None:
-    """All scores where they fit, else the highest; the names of those that count above their bars."""
-    shown = np.arange(len(p)) if len(p) <= BARS else np.argsort(-p, kind="stable")[:BARS]
+def _word_bars(axis: Any, p: Floats, classes: Sequence[str], colours: Sequence[Colour]) -> None:
+    """The scores as bars, with the mixture as the title."""
+    shown = bar_classes(p)
     axis.bar(np.arange(len(shown)), p[shown], color=unit(colours)[shown], width=0.85)
     axis.set_ylim(0, 1)
     axis.set_xticks([])
@@ -159,6 +178,9 @@ def _bars(axis: Any, p: Floats, classes: Sequence[str], colours: Sequence[Colour
     axis.set_title(mixture(p, classes, most=2).replace(" + ", "\n"), fontsize=7.5, pad=3)
 
 
+# --- the legend of the sprite maps (appendix B)
+
+
 def legend_figure(
     features: Features,
     images: UInt8,
@@ -166,81 +188,81 @@ def legend_figure(
     classes: Sequence[str],
     colours: Sequence[Colour],
 ) -> Any:
-    """The convention: patches in the marking of the sprite maps beside the predictions behind them (appendix B)."""
+    """Patches with the marks of the sprite maps, beside the predictions that the marks stand for.
+
+    ``points``: titles and points.
+    """
     assert features.softmax is not None
     assert features.entropy is not None
+    classes = literal(classes)
     made = figure(9.5, 2.9 * len(points) + 0.3)
     axes = made.subplots(len(points), 2, squeeze=False, width_ratios=[1, 2.3])
     for row, (title, point) in enumerate(points):
-        image, _, _ = features.place(point)
+        image, _, _ = features.position(point)
         truth, head = features.labels[image], features.head[image]
-        unsure = float(features.entropy[point]) / np.log(len(classes))
-        tile = marked(features.picture(images, point), colours[truth], colours[head], unsure, side=400)
+        entropy = float(features.entropy[point]) / np.log(len(classes))
+        tile = marked(features.picture(images, point), colours[truth], colours[head], entropy, side=400)
         left, right = axes[row]
         left.imshow(tile)
         left.axis("off")
         left.set_title(title, fontsize=10)
         p = features.softmax[point]
-        shown = np.arange(len(p)) if len(p) <= BARS else np.argsort(-p, kind="stable")[:BARS]
+        shown = bar_classes(p)
         right.bar(np.arange(len(shown)), p[shown], color=unit(colours)[shown])
         right.set_xticks(np.arange(len(shown)), [classes[k] for k in shown], rotation=35, ha="right", fontsize=9)
         right.set_ylim(0, 1)
         right.set_title(
-            f"frame: {classes[truth]} (true)   corner: {classes[head]} (head)   middle: entropy {unsure:.2f}",
+            f"frame: {classes[truth]} (true)   corner: {classes[head]} (head)   middle: entropy {entropy:.2f}",
             fontsize=9,
         )
     made.tight_layout()
     return made
 
 
-FEW = 0.2
-"""Share of the patches that count as sure, or as unsure."""
-
-
 def legend_points(features: Features, group_of: Int64 | None = None) -> list[tuple[str, int]]:
-    """Two patches: a sure one, rightly classified, and an unsure one whose image the head gets wrong.
+    """Titles and points of two patches: a certain one, and an uncertain one whose image the head gets wrong.
 
-    The first has the lowest entropy of all in images that patch and head both get right, and lies inside its image. The
-    second, among the least sure fifth of the patches in images that the head gets wrong, has the most mass on
-    classes of its own super-class, or without super-classes on its true and its predicted class. Without any
-    wrong image the unsure patch is of a right one, and says so.
+    The first has the lowest entropy among the patches inside images that patch and head both get right. The second is
+    one of the most uncertain fifth of the patches in images that the head gets wrong: the one with the most mass on
+    classes of its own super-class or, without super-classes, on its true and its predicted class. If the head gets
+    every image right, or every image wrong, the titles say so.
     """
-    p, unsure = features.softmax, features.entropy
+    p, entropy = features.softmax, features.entropy
     assert p is not None
-    assert unsure is not None
-    image_of = features.image_of
-    truth, head = features.labels[image_of], features.head[image_of]
-    within = _inside(features)
-    sure = within & (truth == head) & (p.argmax(1) == truth)
-    first = _lowest(unsure, sure if sure.any() else within)
-    wrong = within & (truth != head)
-    title = "higher entropy, wrongly classified"
+    assert entropy is not None
+    truth, head = features.labels[features.image_of], features.head[features.image_of]
+    inside = _inside(features)
+    right = inside & (truth == head) & (p.argmax(1) == truth)
+    wrong = inside & (truth != head)
+    certain = "low entropy, rightly classified" if right.any() else "low entropy (no image is rightly classified)"
+    uncertain = "higher entropy, wrongly classified"
     if not wrong.any():
-        wrong, title = within, "higher entropy (no image is wrongly classified)"
+        wrong, uncertain = inside, "higher entropy (no image is wrongly classified)"
     if group_of is None:
         related = np.zeros_like(p, bool)
         rows = np.arange(len(p))
         related[rows, truth] = related[rows, head] = True
     else:
         related = group_of[None, :] == group_of[truth][:, None]
-        if (kin := wrong & (group_of[truth] == group_of[head])).any():
-            wrong = kin
-    least = wrong & (unsure >= np.quantile(unsure[wrong], 1 - FEW))
-    second = _lowest(-(p * related).sum(1), least)
-    title_sure = "low entropy, rightly classified" if sure.any() else "low entropy (no image is rightly classified)"
-    return [(title_sure, first), (title, second)]
+        if (same_group := wrong & (group_of[truth] == group_of[head])).any():
+            wrong = same_group
+    candidates = wrong & (entropy >= np.quantile(entropy[wrong], 1 - UNCERTAIN))
+    return [
+        (certain, _lowest(entropy, right if right.any() else inside)),
+        (uncertain, _lowest(-(p * related).sum(1), candidates)),
+    ]
 
 
-def _inside(features: Features) -> np.ndarray:
-    """Points whose patch does not reach beyond its image; all, if none is such: ``(P,)``."""
+def _inside(features: Features) -> NDArray[np.bool_]:
+    """The points whose patch lies inside its image, or all points if there are none: ``(P,)``."""
     good = []
     for cells, window in zip(features.map_size, features.window, strict=True):
-        at = np.arange(cells)
-        good.append((at >= (window - 1) // 2) & (at + window // 2 < cells))
+        index = np.arange(cells)
+        good.append((index >= (window - 1) // 2) & (index + window // 2 < cells))
     inside = np.tile((good[0][:, None] & good[1][None, :]).reshape(-1), len(features.labels))
     return inside if inside.any() else np.ones_like(inside)
 
 
-def _lowest(values: np.ndarray, among: np.ndarray) -> int:
-    places = np.flatnonzero(among)
-    return int(places[values[places].argmin()])
+def _lowest(values: NDArray[np.floating], among: NDArray[np.bool_]) -> int:
+    points = np.flatnonzero(among)
+    return int(points[values[points].argmin()])

@@ -14,46 +14,47 @@ from tembed.arrays import Floats
 from tembed.errors import TembedError
 from tembed.extras import needs
 from tembed.files import explained, write_file
-from tembed.reporting.progress import Progress
+from tembed.reporting.progress import SILENT, Progress
 from tembed.training.checksummed import seal, unseal
 
 COMPONENTS = 50
-"""Of the principal-component analysis in front."""
+"""Principal components that t-SNE gets."""
 PERPLEXITY = 30
 MANY = 10_000
-"""Points from which on the forces are interpolated (FFT) and not summed over a tree (Barnes-Hut)."""
+"""From this many points on, the forces are interpolated (FFT) instead of summed over a tree (Barnes-Hut)."""
 EARLY, LATE = 250, 500
-"""Steps with the attraction exaggerated, and without."""
+"""Steps with exaggerated attraction, and without."""
 KIND = "map"
+"""What a cache file calls its content."""
 
 
 def principal(points: Floats, components: int = COMPONENTS) -> Floats:
-    """The points by their first principal components, the largest first; all of them if there are fewer."""
+    """The first principal components of the points ``(P, d)``, the largest first: ``(P, min(d, components))``."""
     x = torch.from_numpy(points).double()
     x = x - x.mean(0)
     variances, directions = torch.linalg.eigh(x.T @ x)
     chosen = directions[:, variances.argsort(descending=True)[:components]]
-    sign = torch.sign(chosen.gather(0, chosen.abs().argmax(0, keepdim=True)))  # an eigenvector's own is arbitrary
+    sign = torch.sign(chosen.gather(0, chosen.abs().argmax(0, keepdim=True)))  # the sign of an eigenvector is arbitrary
     return (x @ (chosen * sign)).float().numpy()
 
 
-def tsne(points: Floats, seed: int = 0, progress: Progress | None = None) -> Floats:
+def tsne(points: Floats, seed: int = 0, progress: Progress = SILENT) -> Floats:
     """The map ``(P, 2)`` of points ``(P, d)``: PCA, exact neighbours, then openTSNE on one thread."""
     return map_all({"points": points}, None, seed, progress)["points"]
 
 
-def _tsne(points: Floats, seed: int, progress: Progress, what: str) -> Floats:
+def _tsne(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
     openTSNE = needs("openTSNE")
     affinity = needs("openTSNE.affinity")
     neighbors = needs("openTSNE.nearest_neighbors")
     if len(points) < 3 * PERPLEXITY:
-        raise TembedError(f"{len(points)} points are too few for a map: give more --images-per-class")
+        raise TembedError(f"{len(points)} points are too few for a map: give more `images_per_class`")
     reduced = principal(points)
-    places, distances = nearest(reduced, min(3 * PERPLEXITY, len(points) - 1))
-    # Equal points at distance zero would leave the width of their kernel undefined.
+    indices, distances = nearest(reduced, min(3 * PERPLEXITY, len(points) - 1))
+    # Distances of zero between equal points would leave the width of the kernel undefined.
     distances = np.maximum(distances, np.float32(1e-6) * distances.mean() + np.finfo(np.float32).tiny)
-    alike = affinity.PerplexityBasedNN(
-        knn_index=neighbors.PrecomputedNeighbors(places, distances), perplexity=PERPLEXITY, n_jobs=1
+    affinities = affinity.PerplexityBasedNN(
+        knn_index=neighbors.PrecomputedNeighbors(indices, distances), perplexity=PERPLEXITY, n_jobs=1
     )
     start = openTSNE.initialization.rescale(reduced[:, :2].astype(np.float64))
     if start.shape[1] < 2:
@@ -61,27 +62,27 @@ def _tsne(points: Floats, seed: int, progress: Progress, what: str) -> Floats:
     start = openTSNE.initialization.jitter(start, random_state=seed)
     done = 0
 
-    def watch(iteration: int, error: float, embedding: Any) -> None:
-        progress.update(what, done + iteration, EARLY + LATE)
+    def report(iteration: int, error: float, embedding: Any) -> None:
+        progress.update(task, done + iteration, EARLY + LATE)
 
-    told: dict[str, Any] = {"callbacks": watch, "callbacks_every_iters": 10}
     embedding = openTSNE.TSNEEmbedding(
         start,
-        alike,
+        affinities,
         negative_gradient_method="fft" if len(points) >= MANY else "bh",
-        n_jobs=1,  # more gain nothing
+        n_jobs=1,  # more threads are not faster
         random_state=seed,
-        **told,
+        callbacks=report,
+        callbacks_every_iters=10,
     )
     embedding = embedding.optimize(EARLY, exaggeration=12, momentum=0.5)
     done = EARLY
     embedding = embedding.optimize(LATE, momentum=0.8)
-    progress.update(what, EARLY + LATE, EARLY + LATE)
+    progress.update(task, EARLY + LATE, EARLY + LATE)
     return np.asarray(embedding, np.float32)
 
 
-def _kept(points: Floats, folder: Path, seed: int, progress: Progress, what: str) -> Floats:
-    """As `_tsne`, kept in ``folder``."""
+def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: str) -> Floats:
+    """The same as `_tsne`, read from ``folder`` if it has an undamaged copy, and written there if not."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
     digest = hashlib.sha256(settings.encode())
     digest.update(np.ascontiguousarray(points).data)
@@ -90,11 +91,11 @@ def _kept(points: Floats, folder: Path, seed: int, progress: Progress, what: str
         try:
             return unseal(path, KIND)[0]["map"].numpy()
         except TembedError as error:
-            progress.say(f"computing the map anew: {error}")
-    found = _tsne(points, seed, progress, what)
+            progress.say(f"computing the map again: {error}")
+    found = _tsne(points, seed, progress, task)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
-    write_file(path, seal({"map": torch.from_numpy(found)}, {"kind": KIND, "what": what}))
+    write_file(path, seal({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
     return found
 
 
@@ -114,21 +115,21 @@ class Stoppable(Progress):
 
 
 def map_all(
-    spaces: dict[str, Floats], folder: Path | None, seed: int = 0, progress: Progress | None = None
+    spaces: dict[str, Floats], folder: Path | None, seed: int = 0, progress: Progress = SILENT
 ) -> dict[str, Floats]:
-    """The maps of several sets of points, one on each core, kept in ``folder`` if there is one."""
-    watched = Stoppable(progress or Progress())
+    """The maps of several sets of points, one on each core, cached in ``folder`` if one is given."""
+    stoppable = Stoppable(progress)
 
     def one(name: str) -> Floats:
-        what = f"t-SNE of {name}"
+        task = f"t-SNE of {name}"
         if folder is None:
-            return _tsne(spaces[name], seed, watched, what)
-        return _kept(spaces[name], folder, seed, watched, what)
+            return _tsne(spaces[name], seed, stoppable, task)
+        return _cached(spaces[name], folder, seed, stoppable, task)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        warnings.simplefilter("ignore")  # of what openTSNE itself depends on
+        warnings.simplefilter("ignore")  # from the packages that openTSNE uses
         try:
             return dict(zip(spaces, pool.map(one, spaces), strict=True))
         except BaseException:  # Ctrl-C too
-            watched.stopped = True
+            stoppable.stopped = True
             raise

@@ -1,4 +1,4 @@
-"""Which images are looked at, and how their classes are grouped."""
+"""Which images are analysed, and how their classes are grouped into super-classes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,51 +8,49 @@ import numpy as np
 import torch
 
 from tembed.arrays import Int64
-from tembed.data import super_classes
+from tembed.data import dataset
 from tembed.data.splits import shuffled
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 
 PER_CLASS = 80
-"""Images of a class, as in the paper (§4.3)."""
+"""Images per class in the paper (§4.3)."""
 IMAGES = 800
-"""Images in all, unless a number for each class is given: 80 of 10 classes, 8 of 100."""
+"""Most images in all by default: 80 of each of 10 classes, 8 of each of 100."""
 FEWEST = 2
-"""Images of a class: neighbours and probes need images besides the one they judge."""
+"""Fewest images per class: neighbours and probes need other images of the class."""
+LISTED = 12
+"""Class names in an error message."""
 
 Groups = Mapping[str, Sequence[str]]
+"""Super-class to its classes."""
 
 
-def images_per_class(images: ImageSet, asked: int | None = None) -> int:
-    """The number asked for, or the paper's, less if that makes more than `IMAGES`."""
-    return asked if asked is not None else max(FEWEST, min(PER_CLASS, IMAGES // len(images.classes)))
+def default_per_class(classes: int) -> int:
+    """The paper's number of images per class, or fewer if that makes more than `IMAGES` in all."""
+    return max(FEWEST, min(PER_CLASS, IMAGES // classes))
 
 
-def sample(images: ImageSet, per_class: int, seed: int = 0) -> ImageSet:
-    """``per_class`` images of every class, class by class, drawn by ``seed``."""
-    if per_class < FEWEST:
-        raise TembedError(f"--images-per-class is {per_class}: give at least {FEWEST}")
+def sample(images: ImageSet, images_per_class: int, seed: int = 0) -> ImageSet:
+    """``images_per_class`` images of every class, class by class, drawn by ``seed``."""
+    if images_per_class < FEWEST:
+        raise TembedError(f"`images_per_class` is {images_per_class}; it must be at least {FEWEST}")
     rank = shuffled(len(images), seed)
     chosen = []
     for label, name in enumerate(images.classes):
-        members = np.flatnonzero(images.labels.numpy() == label)
-        if len(members) < per_class:
+        indices = np.flatnonzero(images.labels.numpy() == label)
+        if len(indices) < images_per_class:
             raise TembedError(
-                f"class {name!r} has {len(members)} images in this part of the dataset, fewer than the {per_class} "
-                f"asked for: give --images-per-class {len(members)} or less"
+                f"`images_per_class` is {images_per_class}, but class {name!r} has {len(indices)} images in this "
+                f"subset: give {len(indices)} or less"
             )
-        chosen.append(members[np.argsort(rank[members])][:per_class])
+        chosen.append(indices[np.argsort(rank[indices])][:images_per_class])
     return images.subset(torch.from_numpy(np.concatenate(chosen)))
 
 
 def find_groups(data: str, given: Groups | None = None) -> Groups | None:
-    """The grouping that was given, or the built-in one of a dataset; None if it has none."""
-    if given is not None:
-        return given
-    try:
-        return super_classes(data)
-    except TembedError:
-        return None
+    """The given grouping, or the one in the dataset's record; None if there is none."""
+    return given if given is not None else dataset(data).super_classes or None
 
 
 def read_groups(path: str | Path) -> Groups:
@@ -62,32 +60,32 @@ def read_groups(path: str | Path) -> Groups:
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} cannot be read as JSON ({error})") from None
     good = isinstance(found, dict) and all(
-        isinstance(members, list) and all(isinstance(name, str) for name in members) for members in found.values()
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()
     )
     if not good:
-        raise TembedError(f'{path} is no grouping: write {{"super-class": ["class", ...], ...}}')
+        raise TembedError(f'{path} is not a grouping: write {{"super-class": ["class", ...], ...}}')
     return found
 
 
 def group_labels(groups: Groups, classes: Sequence[str]) -> Int64:
-    """The group of each class, by its place in ``groups``: ``(C,)``. Every class must be in exactly one."""
-    place: dict[str, int] = {}
-    for number, (group, members) in enumerate(groups.items()):
-        if not members:
+    """The number of each class's group in ``groups``: ``(C,)``. Every class must be in exactly one group."""
+    number_of: dict[str, int] = {}
+    for number, (group, names) in enumerate(groups.items()):
+        if not names:
             raise TembedError(f"super-class {group!r} has no class")
-        for name in members:
+        for name in names:
             if name not in classes:
                 raise TembedError(f"super-class {group!r} has the unknown class {name!r}; there are {_some(classes)}")
-            if name in place:
+            if name in number_of:
                 raise TembedError(f"class {name!r} is in two super-classes")
-            place[name] = number
-    missing = [name for name in classes if name not in place]
+            number_of[name] = number
+    missing = [name for name in classes if name not in number_of]
     if missing:
         raise TembedError(f"no super-class has {_some(missing)}: put every class into one")
     if len(groups) < 2:
         raise TembedError("a grouping needs at least two super-classes")
-    return np.array([place[name] for name in classes])
+    return np.array([number_of[name] for name in classes])
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
+    return ", ".join(names[:LISTED]) + (" …" if len(names) > LISTED else "")

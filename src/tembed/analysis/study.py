@@ -1,30 +1,27 @@
 """The whole analysis of a trained run (§4.3): features, maps, words, claims and figures."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tembed.analysis.claims.claim import Claim
-from tembed.analysis.claims.hull import hull_claims
-from tembed.analysis.claims.look_alikes import kinship_claims
-from tembed.analysis.claims.parts import truth_claims
-from tembed.analysis.claims.separation import separation_claims, spaces_of
-from tembed.analysis.claims.uncertainty import uncertainty_claims
+from tembed.analysis.claims import measure_claims
+from tembed.analysis.claims.separation import spaces_of
 from tembed.analysis.colours import Colour, class_colours
-from tembed.analysis.features import Features, collect, collected, pixels_of
+from tembed.analysis.features import Features, cached_features, extract_features, pixels_of
 from tembed.analysis.figures import geometry_figure, legend_figure, legend_points, words_figure
 from tembed.analysis.maps import map_all
-from tembed.analysis.sampling import Groups, find_groups, group_labels, images_per_class, sample
+from tembed.analysis.sampling import PER_CLASS, Groups, default_per_class, find_groups, group_labels, sample
 from tembed.analysis.sprites import SIDE, sprite_map
-from tembed.analysis.words import WORDS, Words, find_words, words_claim
+from tembed.analysis.words import WORDS, Words, find_words
 from tembed.arrays import Floats, Int64, UInt8
-from tembed.data import load
+from tembed.claims import Claim
+from tembed.data import Dataset, dataset, load
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
-from tembed.reporting.progress import Progress
+from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Trained, load_trained
 
 TITLES = {
@@ -36,23 +33,24 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was collected, and everything that follows from it, computed when first asked for.
+    """The features of a trained run, and everything that follows from them, computed on first use.
 
-    ``sample``: the images looked at. ``part``: the part of the dataset that they are from. ``cache``: where maps
-    are kept.
+    ``sample``: the images that the features are of. ``test_images``: the test subset that they were drawn from.
+    ``baseline``: the features of another run on the same images, with maps of the same size. ``groups``: the
+    super-classes. ``cache``: the folder that keeps t-SNE maps.
     """
 
     trained: Trained
     source: str
     baseline_source: str | None
     sample: ImageSet
-    part: ImageSet
+    test_images: ImageSet
     features: Features
     baseline: Features | None
     groups: Groups | None
     seed: int
     cache: Path | None
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = SILENT
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -60,7 +58,13 @@ class Analysis:
 
     @property
     def data(self) -> str:
+        """The name of the dataset."""
         return self.trained.recipe.data
+
+    @property
+    def dataset(self) -> Dataset:
+        """The record of the dataset, with its pairs of look-alikes and its passages."""
+        return dataset(self.data)
 
     @property
     def colours(self) -> tuple[Colour, ...]:
@@ -73,7 +77,7 @@ class Analysis:
 
     @cached_property
     def group_of(self) -> Int64 | None:
-        """The super-class of each class."""
+        """The super-class of each class: ``(C,)``."""
         return None if self.groups is None else group_labels(self.groups, self.classes)
 
     # --- maps
@@ -85,8 +89,9 @@ class Analysis:
 
     @cached_property
     def sprite_maps(self) -> dict[str, Floats]:
-        """Those of Fig. 6: by class predictions, ``(P, 2)``, and by embedding vectors, with class vectors and zero
-        behind, ``(P + C + 1, 2)``; deep supervision has no embedding.
+        """The maps of Fig. 6: by class predictions, ``(P, 2)``, and by embedding vectors, ``(P + C + 1, 2)``.
+
+        In the second one, the class vectors and zero follow the patches. Deep supervision has no second map.
         """
         assert self.features.softmax is not None
         spaces = {"predictions": self.features.softmax}
@@ -103,32 +108,22 @@ class Analysis:
 
     @cached_property
     def baseline_words(self) -> Words | None:
-        """Of a baseline that has patch scores."""
+        """The words of the baseline, if it has patch scores."""
         if self.baseline is None or self.baseline.softmax is None:
             return None
         return find_words(self.baseline, WORDS, self.seed)
 
     @cached_property
     def claims(self) -> list[Claim]:
-        """The paper's claims as numbers."""
-        features, seed = self.features, self.seed
-        return [
-            *separation_claims(features, self.baseline, self.group_of, seed, self.progress),
-            *kinship_claims(features, self.data, self.classes, seed),
-            *uncertainty_claims(features, self.data, self.classes, seed),
-            *hull_claims(features, self.classes, seed),
-            words_claim(self.words, self.baseline_words),
-            *truth_claims(features, self.baseline, self.sample, self.part, self.words, self.baseline_words, seed),
-        ]
+        """The claims of all registered families, measured."""
+        return measure_claims(self)
 
     # --- figures
 
     def geometry(self) -> Any:
         """Fig. 5 as a matplotlib figure."""
-        labels = self.features.labels[self.features.image_of]
-        panels = [(TITLES[name], places, labels) for name, places in self.geometry_maps.items()]
-        if self.baseline is not None:  # its map may have another size
-            panels[0] = (*panels[0][:2], self.baseline.labels[self.baseline.image_of])
+        labels = self.features.labels[self.features.image_of]  # the same for the baseline
+        panels = [(TITLES[name], coordinates, labels) for name, coordinates in self.geometry_maps.items()]
         named = None if self.groups is None or self.group_of is None else (list(self.groups), self.group_of)
         return geometry_figure(panels, self.classes, self.colours, named)
 
@@ -138,11 +133,11 @@ class Analysis:
 
     def embedding_sprites(self, side: int = SIDE) -> Any:
         """The right of Fig. 6; None for deep supervision, which has no embedding."""
-        places = self.sprite_maps.get("embedding vectors")
-        return None if places is None else self._sprites(places, "patches by embedding vector f'", side)
+        coordinates = self.sprite_maps.get("embedding vectors")
+        return None if coordinates is None else self._sprites(coordinates, "patches by embedding vector f'", side)
 
-    def _sprites(self, places: Floats, title: str, side: int) -> Any:
-        return sprite_map(self.features, self.images, places, self.classes, self.colours, title=title, side=side)
+    def _sprites(self, coordinates: Floats, title: str, side: int) -> Any:
+        return sprite_map(self.features, self.images, coordinates, self.classes, self.colours, title=title, side=side)
 
     def chosen_words(self) -> Any:
         """Fig. 7: 16 words with their scores."""
@@ -155,7 +150,7 @@ class Analysis:
         return words_figure(self.features, self.images, self.words, which, self.classes, self.colours, columns=10)
 
     def legend(self) -> Any:
-        """The convention of the sprite maps on two patches (appendix B)."""
+        """The marking of the sprite maps, shown on two patches (appendix B)."""
         points = legend_points(self.features, self.group_of)
         return legend_figure(self.features, self.images, points, self.classes, self.colours)
 
@@ -171,43 +166,40 @@ def analyze(
     root: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
-    """Collect the features of a run, a weights file or shipped weights on test images of its dataset.
+    """Extract the features of a run, a weights file or shipped weights on test images of its dataset.
 
-    ``baseline``: another run on the same dataset to compare with. ``groups``: super-classes, in place of the built-in
-    ones. ``cache``: a folder to keep features and maps in, so that they are computed once.
+    ``baseline``: another run on the same dataset to compare with. ``groups``: super-classes to use instead of the
+    dataset's own. ``cache``: a folder that keeps features and maps, so that they are computed once.
     """
-    progress = progress or Progress()
+    progress = progress or SILENT
     trained = load_trained(source)
+    recipe = trained.recipe
     if trained.model.block is None:
         raise TembedError(
-            f"{source} is {trained.recipe.model}, which has no block and so no patch scores to look at: give a run of "
-            "an -embed or -aux network, and this one as --baseline"
+            f"{source} is {recipe.model}, which has no block and so no patch scores to look at: give a run of an "
+            "-embed or -aux network, and this one as `baseline`"
         )
-    recipe = trained.recipe
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     _check_data(trained, source, splits.test, splits.sha256, progress)
-    found = find_groups(recipe.data, groups)
-    if found is not None:
-        group_labels(found, trained.classes)
-    chosen = sample(splits.test, _per_class(splits.test, images_per_class, progress), seed)
+    groups = find_groups(recipe.data, groups)
+    if groups is not None:
+        group_labels(groups, trained.classes)  # refuses a wrong grouping before any work
+    count = default_per_class(len(trained.classes)) if images_per_class is None else images_per_class
+    if images_per_class is None and count < PER_CLASS:
+        progress.say(f"using {count} images of each of the {len(trained.classes)} classes")
+    images = sample(splits.test, count, seed)
     other = None if baseline is None else load_trained(baseline)
     if other is not None:
-        if other.recipe.data != recipe.data or other.classes != trained.classes:
-            raise TembedError(
-                f"the baseline {baseline} was trained on {other.recipe.data}, {source} on {recipe.data}: compare runs "
-                "on one dataset"
-            )
-        if (other.recipe.split, other.recipe.split_seed) != (recipe.split, recipe.split_seed):
-            raise TembedError(f"the baseline {baseline} was trained on another split than {source}")
+        _check_baseline(trained, source, other, baseline)
     folder = None if cache is None else Path(cache)
 
-    def take(which: Trained) -> Features:
+    def features_of(network: Trained) -> Features:
         if folder is None:
-            return collect(which, chosen, seed, progress)
-        return collected(which, chosen, folder, seed, progress)
+            return extract_features(network, images, seed, progress)
+        return cached_features(network, images, folder, seed, progress)
 
-    features = take(trained)
-    compared = None if other is None else take(other)
+    features = features_of(trained)
+    compared = None if other is None else features_of(other)
     if compared is not None and compared.map_size != features.map_size:
         raise TembedError(
             f"the maps of the baseline {baseline} are {compared.map_size}, those of {source} {features.map_size}"
@@ -216,22 +208,15 @@ def analyze(
         trained=trained,
         source=str(source),
         baseline_source=None if baseline is None else str(baseline),
-        sample=chosen,
-        part=splits.test,
+        sample=images,
+        test_images=splits.test,
         features=features,
         baseline=compared,
-        groups=found,
+        groups=groups,
         seed=seed,
         cache=folder,
         progress=progress,
     )
-
-
-def _per_class(images: ImageSet, asked: int | None, progress: Progress) -> int:
-    count = images_per_class(images, asked)
-    if asked is None and count < 80:
-        progress.say(f"{count} images of each of the {len(images.classes)} classes; --images-per-class takes more")
-    return count
 
 
 def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str, progress: Progress) -> None:
@@ -239,3 +224,14 @@ def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str,
         raise TembedError(f"{trained.recipe.data} has other classes than {source} was trained for")
     if trained.about.get("data_sha256") != sha256:
         progress.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")
+
+
+def _check_baseline(trained: Trained, source: object, other: Trained, baseline: object) -> None:
+    ours, theirs = trained.recipe, other.recipe
+    if theirs.data != ours.data or other.classes != trained.classes:
+        raise TembedError(
+            f"the baseline {baseline} was trained on {theirs.data}, {source} on {ours.data}: compare runs on one "
+            "dataset"
+        )
+    if (theirs.split, theirs.split_seed) != (ours.split, ours.split_seed):
+        raise TembedError(f"the baseline {baseline} was trained on another split than {source}")

@@ -8,15 +8,19 @@ from scipy.optimize import linprog
 from scipy.stats import spearmanr
 from support.features import made_features
 
-from tembed.analysis.claims.claim import Bootstrap, Measure, decided, jointly
 from tembed.analysis.claims.hull import extreme, hull_claims
-from tembed.analysis.claims.look_alikes import kinship_claims, pair_distance
+from tembed.analysis.claims.look_alikes import look_alike_claims, pair_distance
 from tembed.analysis.claims.separation import probe, separation_claims
-from tembed.analysis.claims.uncertainty import rank_correlation, surroundings, uncertainty_claims
+from tembed.analysis.claims.statistics import Bootstrap, combine, decide
+from tembed.analysis.claims.uncertainty import near, rank_correlation, uncertainty_claims
 from tembed.analysis.features import Features
+from tembed.claims import Measure
+from tembed.data import dataset
+from tembed.errors import TembedError
 
 LABELS = np.repeat(np.arange(4), 8)
 CIFAR = ("airplane", "automobile", "bird", "ship", "truck")
+PAIRS, PASSAGES = dataset("cifar10").look_alikes, dataset("cifar10").passages
 
 
 def parted(features: Features, strength: float) -> Features:
@@ -49,7 +53,7 @@ def test_without_super_classes_or_block_output_the_reason_is_given() -> None:
     claims = separation_claims(deep, None, np.array([0, 1, 0, 1]))
     assert {claim.verdict for claim in claims} == {"not measured"}
     assert all("deep supervision" in claim.why for claim in claims)
-    rest = [*kinship_claims(deep, "cifar10", CIFAR), *uncertainty_claims(deep, "cifar10", CIFAR)]
+    rest = [*look_alike_claims(deep, PAIRS, CIFAR), *uncertainty_claims(deep, PASSAGES, CIFAR)]
     assert {claim.verdict for claim in [*rest, *hull_claims(deep, CIFAR)]} == {"not measured"}
 
 
@@ -64,26 +68,26 @@ def test_the_probe_never_sees_a_patch_of_an_image_that_it_judges() -> None:
 
 
 def test_intervals_draw_whole_images_of_each_class() -> None:
-    drawn = Bootstrap(LABELS, seed=1)
+    bootstrap = Bootstrap(LABELS, seed=1)
     for label in range(4):
-        assert (drawn.weights[:, label == LABELS].sum(1) == 8).all()
+        assert (bootstrap.weights[:, label == LABELS].sum(1) == 8).all()
     by_image = np.random.default_rng(0).normal(size=len(LABELS))
-    whole = drawn.mean(np.repeat(by_image, 4))
+    whole = bootstrap.mean(np.repeat(by_image, 4))
     assert whole.value == pytest.approx(by_image.mean())
     assert whole.low is not None
     assert whole.high is not None
     spread = np.sqrt(sum(by_image[label == LABELS].var() / 8 for label in range(4)) / 16)
     assert whole.high - whole.low == pytest.approx(2 * 1.96 * spread, rel=0.2)
     half = np.where(np.arange(4 * len(LABELS)) % 4 == 0, np.repeat(by_image, 4), np.nan)
-    assert drawn.mean(half).value == pytest.approx(by_image.mean())
+    assert bootstrap.mean(half).value == pytest.approx(by_image.mean())
 
 
 def test_verdicts_follow_the_interval() -> None:
-    assert decided(Measure(0.2, 0.1, 0.3), "x")[0] == "holds"
-    assert decided(Measure(-0.2, -0.3, -0.1), "x")[0] == "does not hold"
-    assert decided(Measure(0.2, -0.1, 0.3), "x") == ("unclear", "x +0.200 [-0.100, +0.300]")
-    assert jointly([("holds", "a"), ("unclear", "b")]) == ("unclear", "a; b")
-    assert jointly([("unclear", "a"), ("does not hold", "b")])[0] == "does not hold"
+    assert decide(Measure(0.2, 0.1, 0.3), "x")[0] == "holds"
+    assert decide(Measure(-0.2, -0.3, -0.1), "x")[0] == "does not hold"
+    assert decide(Measure(0.2, -0.1, 0.3), "x") == ("unclear", "x +0.200 [-0.100, +0.300]")
+    assert combine([("holds", "a"), ("unclear", "b")]) == ("unclear", "a; b")
+    assert combine([("unclear", "a"), ("does not hold", "b")])[0] == "does not hold"
 
 
 def test_pair_distance_is_that_of_the_class_means_over_the_mean_pair() -> None:
@@ -98,11 +102,15 @@ def test_pair_distance_is_that_of_the_class_means_over_the_mean_pair() -> None:
 
 def test_look_alikes_are_those_of_the_dataset() -> None:
     features = made_features(np.repeat(np.arange(5), 6), classes=5)
-    names = [claim.name for claim in kinship_claims(features, "cifar10", CIFAR)]
+    names = [claim.name for claim in look_alike_claims(features, PAIRS, CIFAR)]
     assert names == [f"look-alikes move closer: {pair}" for pair in ("automobile and truck", "airplane and bird")]
-    (other,) = kinship_claims(features, "parts", CIFAR)
+    (other,) = look_alike_claims(features, (), CIFAR)
     assert other.verdict == "not measured"
-    assert "CIFAR-10 only" in other.why
+    assert "names no pairs" in other.why
+    with pytest.raises(TembedError, match=r"pairs 'bird' with 'zebra', but it has no class 'zebra'"):
+        look_alike_claims(features, (("bird", "zebra"),), CIFAR)
+    with pytest.raises(TembedError, match=r"no class 'zebra'"):
+        uncertainty_claims(features, (("zebra", "bird"),), CIFAR)
 
 
 def test_the_rank_correlation_is_spearmans() -> None:
@@ -127,7 +135,7 @@ def test_entropy_claims_find_what_was_built_in() -> None:
         made_features(labels, (1, 1), classes, 7),
         mixing=mixing, softmax=softmax, values=values, embedding=mixing @ values,
     )  # fmt: skip
-    claims = {claim.name: claim for claim in uncertainty_claims(features, "cifar10", CIFAR)}
+    claims = {claim.name: claim for claim in uncertainty_claims(features, PASSAGES, CIFAR)}
     assert claims["entropy near zero"].verdict == "holds"
     assert claims["entropy near class vectors"].verdict == "holds"
     passage = claims["entropy in passages: automobile to truck"]
@@ -136,14 +144,14 @@ def test_entropy_claims_find_what_was_built_in() -> None:
     assert passage.values["near the two class vectors"].value == pytest.approx(0, abs=1e-5)
     assert claims["no match"].values["block"].value == 0
     far = dataclasses.replace(features, mixing=8 * mixing, embedding=8 * mixing @ values)  # vectors close to zero
-    near = {claim.name: claim for claim in uncertainty_claims(far, "cifar10", CIFAR)}["entropy near class vectors"]
-    assert near.verdict == "does not hold"
-    assert near.why.endswith("where it holds")
+    claim = {claim.name: claim for claim in uncertainty_claims(far, PASSAGES, CIFAR)}["entropy near class vectors"]
+    assert claim.verdict == "does not hold"
+    assert claim.why.endswith("where it holds")
 
 
-def test_surroundings_are_the_nearest_points() -> None:
+def test_points_near_a_vector_are_the_nearest_hundredth() -> None:
     points = np.arange(2000, dtype=np.float32)[:, None]
-    assert np.flatnonzero(surroundings(points, np.array([99.9], np.float32))).tolist() == list(range(90, 110))
+    assert np.flatnonzero(near(points, np.array([99.9], np.float32))).tolist() == list(range(90, 110))
 
 
 def in_hull(point: np.ndarray, others: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""What patches show in a world with known parts, and what is measured against it."""
+"""Which parts the patches of the generated world show, and the claims that rest on them."""
 
 import dataclasses
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from support.datasets import store_world
 from support.features import made_features
 
-from tembed.analysis.claims.parts import classes_with_part, leading_part, part_pixels, truth_claims
+from tembed.analysis.claims.parts import classes_with_part, leading_part, part_claims, part_pixels
 from tembed.analysis.features import patch_span
 from tembed.analysis.words import Words
 from tembed.data import load
@@ -32,7 +32,7 @@ def test_a_patch_counts_the_pixels_of_its_region() -> None:
     for image in range(2):
         for row in range(4):
             for column in range(4):
-                (top, bottom), (left, right) = (patch_span(at, 2, 4.0) for at in (row, column))
+                (top, bottom), (left, right) = (patch_span(index, 2, 4.0) for index in (row, column))
                 region = part_map[image, max(0, top) : bottom, max(0, left) : right]
                 assert counts[image, row, column].tolist() == [int((region == part).sum()) for part in range(4)]
     few = torch.tensor([[[[90, 7, 3, 0]]], [[[0, 8, 12, 0]]]])
@@ -40,7 +40,7 @@ def test_a_patch_counts_the_pixels_of_its_region() -> None:
 
 
 def world(classes: int = 4) -> tuple[ImageSet, np.ndarray]:
-    """One-pixel maps, one part an image: 1 is shared by classes 0 and 1, 2 by classes 2 and 3, 3 by all."""
+    """One part per image: 1 is shared by classes 0 and 1, 2 by classes 2 and 3, 3 by all."""
     labels = np.repeat(np.arange(classes), 30)
     part = np.where(np.arange(len(labels)) % 3 == 2, 3, 1 + (labels >= 2))
     part_map = torch.from_numpy(part.astype(np.uint8))[:, None, None].repeat(1, 8, 8)
@@ -49,7 +49,7 @@ def world(classes: int = 4) -> tuple[ImageSet, np.ndarray]:
     return ImageSet(images, torch.from_numpy(labels), names, torch.arange(len(labels)), part_map, ("x", "y", "z")), part
 
 
-def test_mass_goes_to_the_sharing_classes_or_not() -> None:
+def test_mass_on_the_sharing_classes_is_found_where_it_was_put() -> None:
     images, part = world()
     labels = images.labels.numpy()
     features = made_features(labels, (1, 1))
@@ -58,7 +58,7 @@ def test_mass_goes_to_the_sharing_classes_or_not() -> None:
     blind = np.full((len(labels), 4), 0.25, np.float32)
     words = Words(np.eye(4, dtype=np.float32), labels, part, np.bincount(labels), labels)
     seeing, other = dataclasses.replace(features, softmax=fair), dataclasses.replace(features, softmax=blind)
-    first, off, recovered = truth_claims(seeing, other, images, images, words, words)
+    first, off, recovered = part_claims(seeing, other, images, images, words, words)
     assert first.verdict == off.verdict == recovered.verdict == "holds"
     assert first.values["block"].value == 1
     assert first.values["baseline"].value == first.values["chance"].value == 0.5
@@ -67,16 +67,16 @@ def test_mass_goes_to_the_sharing_classes_or_not() -> None:
     assert abs(off.values["chance"].value - 1 / 3) < 1e-6
     assert recovered.values["block: parts"].value == 1
     assert "block less baseline +0.500" in first.why
-    alone = truth_claims(other, None, images, images, words, None)
+    alone = part_claims(other, None, images, images, words, None)
     assert alone[0].verdict == "unclear"
     assert "no baseline with patch scores" in alone[0].why
 
 
-def test_other_datasets_say_that_they_do_not_know() -> None:
+def test_without_a_part_map_the_claims_are_not_measured() -> None:
     images, part = world()
     plain = dataclasses.replace(images, part_map=None, parts=())
     features = made_features(images.labels.numpy(), (1, 1))
     words = Words(np.eye(4, dtype=np.float32), part, part, part, part)
-    claims = truth_claims(features, None, plain, plain, words, None)
+    claims = part_claims(features, None, plain, plain, words, None)
     assert {claim.verdict for claim in claims} == {"not measured"}
-    assert {claim.why for claim in claims} == {"this dataset does not know its parts"}
+    assert {claim.why for claim in claims} == {"the parts of this dataset are not known"}

@@ -1,0 +1,41 @@
+"""The paper's claims about features (§4.3, appendix B), measured on an `Analysis`.
+
+Each family of claims is a file that registers itself. A family from outside the package calls `register_claim` as well.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tembed.claims import Claim
+from tembed.errors import TembedError
+
+if TYPE_CHECKING:
+    from tembed.analysis.study import Analysis
+
+Measurement = Callable[["Analysis"], list[Claim]]
+"""Reads ``features``, ``baseline``, ``words``, ``group_of``, ``dataset``, ``seed``, ``progress`` and more."""
+
+_MEASUREMENTS: dict[str, Measurement] = {}
+
+
+def register_claim(name: str, measure: Measurement) -> None:
+    """Add a family of claims: every later analysis reports what ``measure`` returns."""
+    if name in _MEASUREMENTS:
+        raise TembedError(f"the claims {name!r} are registered already: choose another name")
+    _MEASUREMENTS[name] = measure
+
+
+def claim_families() -> list[str]:
+    """The names of the registered families, in the order of the report."""
+    return list(_MEASUREMENTS)
+
+
+def measure_claims(analysis: "Analysis") -> list[Claim]:
+    """The claims of all registered families."""
+    return [claim for measure in _MEASUREMENTS.values() for claim in measure(analysis)]
+
+
+# The built-in families, in the order of the report.
+for _family in ("separation", "look_alikes", "uncertainty", "hull", "words", "parts"):
+    import_module(f"{__name__}.{_family}")

@@ -1,8 +1,8 @@
 """Are the class vectors the vertices of the convex hull of the embeddings? (appendix B)
 
-An embedding is ``f' = sum_k p_k nu_k`` with ``p_k >= 0``. If the class vectors are linearly independent, ``p`` is its
-only such writing, and both questions about the hull have closed answers: ``f'`` lies in the hull of the class vectors
-and zero if and only if ``sum_k p_k <= 1``; and ``nu_k`` is no extreme point of the embeddings, the class vectors and
+An embedding is ``f' = sum_k p_k nu_k`` with ``p_k >= 0``. If the class vectors are linearly independent, the weights
+``p`` are unique, and both questions about the hull have closed forms: ``f'`` lies in the hull of the class vectors and
+zero if and only if ``sum_k p_k <= 1``; and ``nu_k`` is not an extreme point of the embeddings, the class vectors and
 zero if and only if some patch mixes class ``k`` alone, with ``p_k > 1``.
 """
 
@@ -11,15 +11,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tembed.analysis.claims.claim import Bootstrap, Claim, Measure, Verdict, not_measured
+from tembed.analysis.claims import register_claim
+from tembed.analysis.claims.statistics import Bootstrap
 from tembed.analysis.claims.uncertainty import NOT_FED_BACK
 from tembed.analysis.features import Features
 from tembed.arrays import Floats
+from tembed.claims import Claim, Measure, Verdict, not_measured
 
 PAPER = "the class vectors are the vertices of the convex hull of the embedded features"
 ROUNDING = 1e-5
 ENOUGH = 0.95
 """Share of the patches that must lie in the hull of the class vectors for the claim to hold."""
+NAMES_LENGTH = 60
+"""Longest list of class names in a reason, in characters."""
 
 
 def extreme(mixing: Floats) -> NDArray[np.bool_]:
@@ -34,17 +38,19 @@ def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> li
     if features.mixing is None or features.values is None:
         return [not_measured(name, PAPER, NOT_FED_BACK)]
     if np.linalg.matrix_rank(features.values) < len(features.values):
-        return [not_measured(name, PAPER, "the class vectors depend linearly on each other")]
-    drawn = Bootstrap(features.labels, seed)
+        return [not_measured(name, PAPER, "the class vectors are linearly dependent")]
+    bootstrap = Bootstrap(features.labels, seed)
     total = features.mixing.sum(1)
-    inside = drawn.mean((total <= 1 + ROUNDING).astype(float))
+    inside = bootstrap.mean((total <= 1 + ROUNDING).astype(float))
     vertices = extreme(features.mixing)
     holds = inside.value >= ENOUGH and bool(vertices.all())
     verdict: Verdict = "holds" if holds else "does not hold"
     inner = ", ".join(name for name, is_vertex in zip(classes, vertices, strict=True) if not is_vertex)
+    if len(inner) >= NAMES_LENGTH:
+        inner = inner[: NAMES_LENGTH - 3] + "…"
     why = (
         f"{int(vertices.sum())} of {len(vertices)} class vectors are extreme"
-        + (f" (not {_short(inner)})" if inner else "")
+        + (f" (not {inner})" if inner else "")
         + f"; {inside.value:.1%} of the patches lie in the hull of the class vectors and zero ({ENOUGH:.0%} asked "
         "for). Divided by the sum of their weights all do, by construction"
     )
@@ -60,5 +66,4 @@ def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> li
     return [Claim(name, PAPER, definition, verdict, why, values)]
 
 
-def _short(names: str) -> str:
-    return names if len(names) < 60 else names[:57] + "…"
+register_claim("hull", lambda analysis: hull_claims(analysis.features, analysis.classes, analysis.seed))

@@ -1,37 +1,28 @@
-"""Do the block's outputs separate the super-classes, and its inputs and the baseline not? (§4.3, Fig. 5)"""
+"""Does the block's output separate the super-classes better than its input and the baseline? (§4.3, Fig. 5)"""
 
 import warnings
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tembed.analysis.claims.claim import (
-    Array,
-    Bootstrap,
-    Claim,
-    Measure,
-    Verdict,
-    decided,
-    jointly,
-    not_measured,
-    weighted_mean,
-)
+from tembed.analysis.claims import register_claim
+from tembed.analysis.claims.statistics import Array, Bootstrap, combine, decide, weighted_mean
 from tembed.analysis.features import Features
 from tembed.analysis.neighbours import neighbourhood, purity, silhouette
 from tembed.arrays import Floats, Int64
+from tembed.claims import Claim, Measure, Verdict, not_measured
 from tembed.extras import needs
-from tembed.reporting.progress import Progress
+from tembed.reporting.progress import SILENT, Progress
 
 K = 10
 """Neighbours that purity looks at."""
 PAPER = (
     "before the last stage the baseline's features lie scattered; animals and vehicles part in the block, not before it"
 )
-SPACES = ("baseline", "block input", "block output")
 
 
 def spaces_of(features: Features, baseline: Features | None) -> dict[str, Floats]:
-    """The features that Fig. 5 compares: what the baseline's stage 4 reads, the block's input and its output."""
+    """The features that Fig. 5 compares: the stage-4 input of the baseline, the block's input and its output."""
     found = {} if baseline is None else {"baseline": baseline.block_output}
     found["block input"] = features.block_input
     if features.embedding is not None:
@@ -44,10 +35,10 @@ def separation_claims(
     baseline: Features | None,
     group_of: Int64 | None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = SILENT,
 ) -> list[Claim]:
-    """Purity, silhouette and probe, in each of the spaces. ``group_of``: the super-class of each class."""
-    progress, labels, image_of = progress or Progress(), features.labels, features.image_of
+    """Purity, silhouette and probe in each of the spaces. ``group_of``: ``(C,)``, the super-class of each class."""
+    labels, image_of = features.labels, features.image_of
     classes = labels[image_of]
     groups = classes if group_of is None else group_of[classes]
     count = int(groups.max()) + 1
@@ -62,7 +53,7 @@ def separation_claims(
             points["silhouette"][name] = silhouette(near.distances, groups)
             points["probe"][name] = probe(space, image_of, labels, groups)
     progress.update("separation", len(spaces), len(spaces))
-    drawn = Bootstrap(labels, seed)
+    bootstrap = Bootstrap(labels, seed)
     share = np.bincount(groups) / len(groups)
     class_share = np.bincount(classes) / len(classes)
     claims = [
@@ -71,7 +62,7 @@ def separation_claims(
             f"mean share of a patch's {K} nearest patches of other images that show its class; "
             f"by chance {np.square(class_share).sum():.3f}",
             points["class"],
-            drawn,
+            bootstrap,
         )
     ]
     for key, name, definition in (
@@ -96,40 +87,50 @@ def separation_claims(
         if group_of is None:
             claims.append(not_measured(name, PAPER, "the dataset has no super-classes and none were given"))
         else:
-            claims.append(_claim(name, definition, points[key], drawn))
+            claims.append(_claim(name, definition, points[key], bootstrap))
     return claims
 
 
 def probe(space: Floats, image_of: Int64, labels: Int64, groups: Int64) -> Array:
-    """Whether a linear probe finds each point's super-class, fitted on the images of the other half of each class."""
+    """Whether a linear probe predicts each point's super-class: ``(P,)``.
+
+    It is fitted on one half of each class's images and tested on the other half, both ways.
+    """
     linear, errors = needs("sklearn.linear_model"), needs("sklearn.exceptions")
     half = np.zeros(len(labels), np.int64)
     for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        half[members] = np.arange(len(members)) % 2
+        images = np.flatnonzero(labels == label)
+        half[images] = np.arange(len(images)) % 2
     right = np.zeros(len(space))
     for fold in (0, 1):
         fit, test = half[image_of] != fold, half[image_of] == fold
         mean, spread = space[fit].mean(0), space[fit].std(0) + 1e-6
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", errors.ConvergenceWarning)  # close enough is enough for a probe
+            warnings.simplefilter("ignore", errors.ConvergenceWarning)  # an approximate fit is enough for a probe
             model = linear.LogisticRegression(max_iter=200, tol=1e-3).fit((space[fit] - mean) / spread, groups[fit])
         right[test] = model.predict((space[test] - mean) / spread) == groups[test]
     return right
 
 
-def _claim(name: str, definition: str, points: dict[str, NDArray[np.floating]], drawn: Bootstrap) -> Claim:
-    values: dict[str, Measure] = {space: drawn.mean(found) for space, found in points.items()}
+def _claim(name: str, definition: str, points: dict[str, NDArray[np.floating]], bootstrap: Bootstrap) -> Claim:
+    values: dict[str, Measure] = {space: bootstrap.mean(found) for space, found in points.items()}
     if "block output" not in points:
         why = "the scores are not fed back (deep supervision), so there is no block output to compare"
         return Claim(name, PAPER, definition, "not measured", why, values)
-    images = len(drawn.labels)
+    images = len(bootstrap.labels)
     after = weighted_mean(points["block output"], images)
     verdicts: list[tuple[Verdict, str]] = []
     for other in ("block input", "baseline"):
         if other in points:
             before = weighted_mean(points[other], images)
-            gain = drawn.measure(lambda weights, before=before: after(weights) - before(weights))  # type: ignore[misc]
-            verdicts.append(decided(gain, f"output less {other}:"))
-    verdict, why = jointly(verdicts)
+            verdicts.append(decide(bootstrap.difference(after, before), f"output less {other}:"))
+    verdict, why = combine(verdicts)
     return Claim(name, PAPER, definition, verdict, why if "baseline" in points else f"{why}; no baseline given", values)
+
+
+register_claim(
+    "separation",
+    lambda analysis: separation_claims(
+        analysis.features, analysis.baseline, analysis.group_of, analysis.seed, analysis.progress
+    ),
+)
