@@ -82,6 +82,7 @@ class Details:
 
 
 Element = Heading | Text | Items | Table | Figure | Picture | Details
+Block = Element
 
 STYLE = """
 :root { color-scheme: light; }
