@@ -2,8 +2,8 @@
 
     python benchmarks/analysis.py [--images-per-class 80] [--out DIR]
 
-Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. Everything is computed: the folder must be new. Give
-the threads with OMP_NUM_THREADS. To reach: under 12 minutes on 2 cores and under 3 GB; to aim for: 6 minutes.
+Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. The folder must be new, so that no
+cache is used. Set the number of threads with OMP_NUM_THREADS. Limits: 12 minutes on 2 cores and 3 GB; target: 6 minutes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tembed.reporting.progress import Progress
 
 
 class Stages(Progress):
-    """Notes when each stage was first and last heard of."""
+    """Records the first and the last update of each stage."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -38,7 +38,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = given.out or Path(folder)
         if any(out.glob("cache/*")):
-            raise SystemExit(f"{out} holds an analysis already: give a new folder")
+            raise SystemExit(f"{out} already has an analysis: give a new folder")
         stages = Stages()
         found = analyze(
             "rn26-embed/cifar10",
@@ -54,10 +54,9 @@ def main() -> None:
     print(f"{len(found.features.image_of):,} points, {torch.get_num_threads()} threads, n = 1\n")
     for what, (first, last) in stages.spans.items():
         print(f"{what:32}{first:8.1f} s to {last:8.1f} s")
-    print(
-        f"\nwhole analysis: {wall / 60:.1f} minutes (to reach: 12; to aim for: 6), {processor / 60:.1f} of a processor"
-    )
-    print(f"peak memory: {peak:.2f} GB (to reach: 3)")
+    print(f"\nwhole analysis: {wall / 60:.1f} minutes (limit: 12; target: 6)")
+    print(f"processor time: {processor / 60:.1f} minutes")
+    print(f"peak memory: {peak:.2f} GB (limit: 3)")
 
 
 if __name__ == "__main__":

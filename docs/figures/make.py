@@ -1,9 +1,9 @@
-"""The README's figures from an analysis: python docs/figures/make.py ANALYSIS EXPLAINED.png
+"""Make the figures of the README from an analysis: python docs/figures/make.py ANALYSIS EXPLAINED.png
 
     tembed analyze rn26-embed/cifar10 --baseline rn26/cifar10 --out ANALYSIS
     tembed explain rn26-embed/cifar10 IMAGE.png --out EXPLAINED
 
-Shrinks the pictures to the README's width with few colours, each under 300 KB.
+Shrinks the pictures to the width of the README and to few colours, so that each file is under 300 KB.
 """
 
 import sys
@@ -16,7 +16,7 @@ LARGEST = 300_000
 
 
 def shrink(source: Path, name: str, width: int) -> None:
-    """Write ``name`` with as many colours as fit."""
+    """Write ``name`` with as many colours as `LARGEST` allows."""
     with Image.open(source) as picture:
         small = picture.convert("RGB").resize((width, round(width * picture.height / picture.width)))
     for colours in (256, 128, 64, 32):
@@ -29,6 +29,6 @@ def shrink(source: Path, name: str, width: int) -> None:
 
 if __name__ == "__main__":
     analysis, explained = map(Path, sys.argv[1:])
-    shrink(analysis / "geometry.png", "geometry.png", 1000)
-    shrink(analysis / "words.png", "words.png", 1000)
+    shrink(analysis / "figures" / "geometry.png", "geometry.png", 1000)
+    shrink(analysis / "figures" / "words.png", "words.png", 1000)
     shrink(explained, "explained.png", 900)

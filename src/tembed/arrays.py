@@ -1,4 +1,4 @@
-"""NumPy array types that several rooms use."""
+"""NumPy array types that several packages use."""
 
 import numpy as np
 from numpy.typing import NDArray

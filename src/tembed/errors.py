@@ -1,4 +1,4 @@
-"""The one exception that the command line shows as a single line instead of a traceback, and a line for the others."""
+"""The exception that the command line shows as one line instead of a traceback, and texts made of one line."""
 
 import re
 
@@ -6,15 +6,18 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TembedError(ValueError):
-    """A mistake in what the user gave; the message names it and the way out."""
+    """A mistake in the user's input. The message says what is wrong and how to correct it.
+
+    A single word in backticks is the name of an argument; the command line shows it as a flag.
+    """
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first; its kind, if it says nothing."""
+    """The first line of an error's message, or its type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def one_line(text: str) -> str:
-    """Text from a file, safe to print: line breaks and other control characters become escapes."""
+    """Text from a file that is safe to print: control characters, line breaks too, become escapes."""
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)

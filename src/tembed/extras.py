@@ -1,4 +1,4 @@
-"""The packages that only the analysis needs, imported when they are used."""
+"""Packages of the ``lab`` extra, imported on first use."""
 
 from importlib import import_module
 from typing import Any
@@ -15,4 +15,4 @@ def needs(module: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in PACKAGES:
             raise
-        raise TembedError(f"the analysis needs {error.name}: pip install 'tembed[lab]'") from None
+        raise TembedError(f"this needs {error.name}: pip install 'tembed[lab]'") from None

@@ -14,8 +14,8 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_neighbours_and_distances_are_those_of_a_loop_over_other_images() -> None:
-    dice = np.random.default_rng(0)
-    points, per_image = dice.normal(size=(40, 3)).astype(np.float32), 4
+    rng = np.random.default_rng(0)
+    points, per_image = rng.normal(size=(40, 3)).astype(np.float32), 4
     groups = np.repeat(np.arange(10) % 3, per_image)
     found = neighbourhood(points, per_image, groups, 3, 5)
     for i in range(40):
@@ -30,16 +30,16 @@ def test_neighbours_and_distances_are_those_of_a_loop_over_other_images() -> Non
 
 
 def test_the_silhouette_of_single_pixel_images_is_the_usual_one() -> None:
-    dice = np.random.default_rng(1)
-    groups = dice.integers(0, 3, 30)
-    points = (dice.normal(size=(30, 4)) + groups[:, None]).astype(np.float32)
+    rng = np.random.default_rng(1)
+    groups = rng.integers(0, 3, 30)
+    points = (rng.normal(size=(30, 4)) + groups[:, None]).astype(np.float32)
     found = neighbourhood(points, 1, groups, 3, 2)
     np.testing.assert_allclose(silhouette(found.distances, groups), silhouette_samples(points, groups), atol=1e-4)
 
 
 def test_nearest_finds_close_points_and_their_exact_distances() -> None:
-    dice = np.random.default_rng(2)
-    points = (1 + 1e-4 * dice.normal(size=(50, 6))).astype(np.float32)
+    rng = np.random.default_rng(2)
+    points = (1 + 1e-4 * rng.normal(size=(50, 6))).astype(np.float32)
     indices, distances = nearest(points, 7)
     for i in range(50):
         apart = np.linalg.norm(points.astype(np.float64) - points[i], axis=1)

@@ -6,6 +6,8 @@ import itertools
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,9 @@ from support.datasets import store_world
 from support.features import save_untrained
 
 from tembed.analysis import analyze, explain, extract_features, maps, tsne, write_analysis
+from tembed.analysis.explanation import write_explanations
 from tembed.analysis.features import cached_features
-from tembed.analysis.figures import figure_png
+from tembed.analysis.figures import figure, figure_png
 from tembed.analysis.report import claim_elements
 from tembed.cli.main import main
 from tembed.data import dataset, load
@@ -185,9 +188,9 @@ def test_deep_supervision_is_analysed_without_what_it_does_not_have(weights: Pat
 
 def test_a_hundred_classes_and_an_odd_window_work(tmp_path: Path) -> None:
     """84 pixels make an 11x11 map with windows of 5x5."""
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 10)
-    images = dice.integers(0, 256, (len(labels), 84, 84, 3), dtype=np.uint8)
+    images = rng.integers(0, 256, (len(labels), 84, 84, 3), dtype=np.uint8)
     classes = tuple(f"class number {k}" for k in range(100))
     store(tmp_path, "wide", Reading("made", classes, iter([Chunk(images, labels, np.zeros(1000, np.uint8))])), {})
     path = save_untrained(tmp_path / "w.safetensors", "wrn16-embed", "wide", classes, 84)
@@ -205,9 +208,9 @@ def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monke
     monkeypatch.setattr(maps, "MANY", many)
     monkeypatch.setattr(maps, "EARLY", 100)
     monkeypatch.setattr(maps, "LATE", 100)
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     label = np.repeat([0, 1, 2], 60)
-    points = (dice.normal(size=(180, 70)) + 10 * np.eye(3, 70)[label]).astype(np.float32)
+    points = (rng.normal(size=(180, 70)) + 10 * np.eye(3, 70)[label]).astype(np.float32)
     found = tsne(points)
     np.testing.assert_array_equal(found, tsne(points))
     apart = np.linalg.norm(found[:, None] - found[None], axis=-1) + 1e9 * np.eye(180)
@@ -247,6 +250,15 @@ def test_an_image_is_explained_where_it_is_bright(weights: Path, tmp_path: Path)
     assert len(wide.leading) == 4
     (odd,) = explain(weights / "odd.safetensors", [tmp_path / "exact.png"])
     figure_png(odd.figure())
+
+
+def test_no_picture_of_an_explanation_replaces_another(tmp_path: Path) -> None:
+    """The second ``a`` must not take the name that ``a-2`` has."""
+    names = ("a.png", "a-2.png", "a.jpg", "a.gif")
+    found: list[Any] = [SimpleNamespace(name=name, figure=lambda: figure(1, 1)) for name in names]
+    paths = [path.name for _, path in write_explanations(found, tmp_path)]
+    assert paths == ["a.png", "a-2.png", "a-3.png", "a-4.png"]
+    assert {path.name for path in tmp_path.iterdir()} == set(paths)
 
 
 def test_the_commands(

@@ -15,20 +15,20 @@ def made_features(
     labels: np.ndarray, map_size: tuple[int, int] = (2, 2), classes: int = 4, width: int = 6, seed: int = 0
 ) -> Features:
     """Features of a network that guesses: random, but consistent with each other."""
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     points = len(labels) * map_size[0] * map_size[1]
-    scores = dice.normal(size=(points, classes)) * 2
+    scores = rng.normal(size=(points, classes)) * 2
     p = np.exp(scores)
-    values = dice.normal(size=(classes, width)).astype(np.float32)
+    values = rng.normal(size=(classes, width)).astype(np.float32)
     mixing = np.maximum(scores, 0).astype(np.float32)
-    block_input = dice.normal(size=(points, width)).astype(np.float32)
+    block_input = rng.normal(size=(points, width)).astype(np.float32)
     embedding = mixing @ values
     return Features(
         key="made",
         map_size=map_size,
         window=(max(1, map_size[0] // 2), max(1, map_size[1] // 2)),
         labels=labels,
-        logits=dice.normal(size=(len(labels), classes)).astype(np.float32),
+        logits=rng.normal(size=(len(labels), classes)).astype(np.float32),
         block_input=block_input,
         block_output=block_input + embedding,
         softmax=(p / p.sum(1, keepdims=True)).astype(np.float32),

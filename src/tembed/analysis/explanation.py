@@ -1,5 +1,6 @@
 """What the block sees in one image, as a picture: scores, mixtures, entropy, prediction."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -187,13 +188,15 @@ def _mixtures(axis: Any, found: Explanation, colours: Sequence[Colour]) -> None:
 
 
 def write_explanations(found: Iterable[Explanation], out: Path) -> Iterator[tuple[Explanation, Path]]:
-    """Draw each into ``out`` as ``NAME.png``, or ``NAME-2.png`` for a second one, and yield it with its file."""
+    """Draw each into ``out`` as ``NAME.png``, or ``NAME-2.png`` if that is taken, and yield it with its file."""
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    taken: dict[str, int] = {}
+    taken: set[str] = set()
     for one in found:
         stem = Path(one.name).stem
-        taken[stem] = taken.get(stem, 0) + 1
-        path = out / (f"{stem}.png" if taken[stem] == 1 else f"{stem}-{taken[stem]}.png")
+        candidates = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+        name = next(candidate for candidate in candidates if candidate not in taken)
+        taken.add(name)
+        path = out / f"{name}.png"
         write_file(path, figure_png(one.figure()))
         yield one, path

@@ -9,22 +9,22 @@ import tyro
 
 @dataclass(frozen=True)
 class Analyze:
-    """Draw the figures of the paper's analysis for a trained run, and measure its claims."""
+    """Draw the figures of the paper's analysis for a trained run, and measure the paper's claims."""
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
     baseline: str | None = None
     """another run on the same dataset to compare with, such as rn26/cifar10"""
     images_per_class: int | None = None
-    """test images of each class: 80, or fewer where that makes more than 800 in all"""
+    """test images of each class; default: 80, or fewer if that makes more than 800 in all"""
     super_classes: Path | None = None
-    """a JSON file {"super-class": ["class", ...]}; built in for cifar10, cifar100 and parts"""
+    """a JSON file {"super-class": ["class", ...]}; default: the super-classes of the dataset, if it has any"""
     seed: int = 0
-    """decides the images, the maps and the words"""
+    """the seed of the sample of images, the maps and the words"""
     out: Path | None = None
-    """where the files go; default: RUN/analysis of a run folder, else analysis/NAME"""
+    """the folder for the files; default: RUN/analysis for a run folder, else analysis/NAME"""
     quiet: bool = False
-    """print nothing but where the report is"""
+    """print only where the report is"""
 
 
 def main(arguments: list[str]) -> int:

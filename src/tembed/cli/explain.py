@@ -9,14 +9,14 @@ import tyro
 
 @dataclass(frozen=True)
 class Explain:
-    """Draw what a trained run sees in images: scores and mixtures of the patches, their entropy, the prediction."""
+    """Draw what a trained run sees in images: the scores, mixtures and entropy of the patches, and the prediction."""
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE [IMAGE ...]")]
     """image files of any size"""
     out: Path = Path("explained")
-    """the folder for the pictures, one an image"""
+    """the folder for the pictures, one per image"""
 
 
 def main(arguments: list[str]) -> int:

@@ -114,9 +114,9 @@ def test_look_alikes_are_those_of_the_dataset() -> None:
 
 
 def test_the_rank_correlation_is_spearmans() -> None:
-    dice = np.random.default_rng(4)
-    a = dice.normal(size=40).round(1)
-    b = a + dice.normal(size=40)
+    rng = np.random.default_rng(4)
+    a = rng.normal(size=40).round(1)
+    b = a + rng.normal(size=40)
     found = rank_correlation(a, b, 10)(np.ones((1, 10)))[0]
     assert found == pytest.approx(spearmanr(a, b).statistic)
 
@@ -161,10 +161,10 @@ def in_hull(point: np.ndarray, others: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_hull_membership_agrees_with_a_linear_program(seed: int) -> None:
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     classes, points = 3, 40
-    values = dice.normal(size=(classes, 5))
-    mixing = np.maximum(dice.normal(-0.3, 0.6, size=(points, classes)), 0)
+    values = rng.normal(size=(classes, 5))
+    mixing = np.maximum(rng.normal(-0.3, 0.6, size=(points, classes)), 0)
     embedding = mixing @ values
     corners = np.concatenate([values, np.zeros((1, 5))])
     for p, f in zip(mixing, embedding, strict=True):
