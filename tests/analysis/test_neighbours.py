@@ -13,7 +13,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "VALUES", 400)  # several chunks
 
 
-def test_neighbours_and_distances_are_those_of_a_loop_over_other_images() -> None:
+def test_neighbours_and_distances_agree_with_a_loop_over_other_images() -> None:
     rng = np.random.default_rng(0)
     points, per_image = rng.normal(size=(40, 3)).astype(np.float32), 4
     groups = np.repeat(np.arange(10) % 3, per_image)
@@ -29,7 +29,7 @@ def test_neighbours_and_distances_are_those_of_a_loop_over_other_images() -> Non
     assert share[7] == pytest.approx(np.mean([groups[j] == groups[7] for j in found.nearest[7]]))
 
 
-def test_the_silhouette_of_single_pixel_images_is_the_usual_one() -> None:
+def test_the_silhouette_of_single_pixel_images_is_that_of_sklearn() -> None:
     rng = np.random.default_rng(1)
     groups = rng.integers(0, 3, 30)
     points = (rng.normal(size=(30, 4)) + groups[:, None]).astype(np.float32)

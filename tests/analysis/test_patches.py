@@ -1,4 +1,4 @@
-"""Patch pictures line up with the pixels whose features they explain."""
+"""The picture of a patch shows the pixels that its features come from."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from tembed.embedding import FeatureEmbedding, half_window, patch_mean
 
 
 @pytest.mark.parametrize(("side", "cells"), [(32, 8), (84, 11), (84, 10), (16, 4)])
-def test_a_bright_cell_lights_the_patches_that_cover_it(side: int, cells: int) -> None:
-    """One bright map cell: the block's own mean is bright exactly where the patch picture shows the cell's middle."""
+def test_a_bright_cell_is_seen_by_the_patches_that_cover_it(side: int, cells: int) -> None:
+    """The block's mean of one bright map cell is bright exactly where the patch picture shows the cell centre."""
     window, stride = half_window(cells, cells), side / cells
     for row, column in ((0, 0), (cells // 2, 1), (cells - 1, cells - 1)):
         image = np.zeros((side, side, 3), np.uint8)
@@ -37,12 +37,12 @@ def test_the_patch_is_the_region_of_the_formula_and_grey_outside() -> None:
     assert patch_span(0, 5, 84 / 11) == (round(-2 * 84 / 11), round(3 * 84 / 11))
 
 
-def test_entropy_is_that_of_the_definition() -> None:
+def test_entropy_follows_its_definition() -> None:
     p = np.array([[1, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0]], np.float32)
     np.testing.assert_allclose(entropy(p), [0, np.log(4), np.log(2)], atol=1e-6)
 
 
-def test_the_window_is_the_blocks_own() -> None:
+def test_the_window_is_that_of_the_block() -> None:
     assert window_of(FeatureEmbedding(4, 3, window=3), (8, 8)) == (3, 3)
     assert window_of(FeatureEmbedding(4, 3), (11, 10)) == (5, 5)
     assert window_of(None, (8, 8)) == (4, 4)

@@ -36,7 +36,7 @@ def test_groupings_are_built_in_or_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "message"),
     [
         (
             {"a": ["plane", "zebra"], "b": ["car"]},
@@ -48,8 +48,8 @@ def test_groupings_are_built_in_or_given() -> None:
         ({"a": CLASSES, "b": []}, "super-class 'b' has no class"),
     ],
 )
-def test_a_wrong_grouping_is_named(groups: dict[str, list[str]], said: str) -> None:
-    with pytest.raises(TembedError, match=said):
+def test_a_wrong_grouping_is_named(groups: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(TembedError, match=message):
         group_labels(groups, CLASSES)
 
 

@@ -1,4 +1,4 @@
-"""The whole analysis and the explanations on small networks, and the errors on the way."""
+"""The whole analysis and the explanations on small untrained networks, and their errors."""
 
 import dataclasses
 import html
@@ -37,16 +37,18 @@ ODD = ("a|b", "<script>x</script>", "`tick`", "*star*", "two\nlines", "$x_$", "a
 FILES = ("geometry", "sprites-predictions", "sprites-embedding", "words", "words-all", "legend")
 
 
-class Heard(Progress):
+class Recorder(Progress):
+    """Keeps the lines and the tasks that it is told."""
+
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.seen: set[str] = set()
+        self.tasks: set[str] = set()
 
     def say(self, line: str) -> None:
         self.lines.append(line)
 
-    def update(self, what: str, done: float, total: float, **numbers: object) -> None:
-        self.seen.add(what)
+    def update(self, task: str, done: float, total: float, **numbers: object) -> None:
+        self.tasks.add(task)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +80,8 @@ def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tembed.analysis.study.WORDS", 20)
 
 
-def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: Path) -> None:
-    heard = Heard()
+def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
     texts = []
     for number in (1, 2):
         found = analyze(
@@ -88,7 +90,7 @@ def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: 
             images_per_class=4,
             groups=GROUPS,
             cache=tmp_path / f"cache{number}",
-            progress=heard,
+            progress=recorder,
         )
         report = write_analysis(found, tmp_path / f"out{number}", side=800)
         texts.append(report.read_text())
@@ -107,7 +109,7 @@ def test_a_run_gets_every_file_and_the_same_ones_again(weights: Path, tmp_path: 
     page = (tmp_path / "out1" / "report.html").read_text()
     assert page.count('src="data:image/') == len(FILES)
     assert all(f"| {claim['name']} | {claim['verdict']} |" in texts[0] for claim in record["claims"])
-    assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= heard.seen
+    assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= recorder.tasks
 
 
 def test_a_report_shows_class_names_with_any_characters(
@@ -128,14 +130,14 @@ def test_a_report_shows_class_names_with_any_characters(
         assert "<script" not in shown
 
 
-def test_what_is_kept_is_not_computed_again_unless_damaged(weights: Path, tmp_path: Path) -> None:
+def test_cached_features_are_extracted_again_only_if_damaged(weights: Path, tmp_path: Path) -> None:
     trained = load_trained(weights / "rn26-embed.safetensors")
     images = load("tiny").test
     first = cached_features(trained, images, tmp_path)
     (path,) = tmp_path.iterdir()
-    heard = Heard()
-    again = cached_features(trained, images, tmp_path, progress=heard)
-    assert not heard.seen
+    recorder = Recorder()
+    again = cached_features(trained, images, tmp_path, progress=recorder)
+    assert not recorder.tasks
     np.testing.assert_array_equal(first.block_output, again.block_output)
     assert (again.map_size, again.window, again.key) == (first.map_size, first.window, first.key)
     cached_features(trained, images.subset(torch.arange(10)), tmp_path)
@@ -143,14 +145,14 @@ def test_what_is_kept_is_not_computed_again_unless_damaged(weights: Path, tmp_pa
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    repaired = cached_features(trained, images, tmp_path, progress=heard)
-    assert "again" in heard.lines[0]
+    repaired = cached_features(trained, images, tmp_path, progress=recorder)
+    assert "again" in recorder.lines[0]
     np.testing.assert_array_equal(first.block_output, repaired.block_output)
 
 
 @pytest.mark.parametrize("model", ["rn26-embed", "dn100-embed-cat"])
 def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
-    """Point by point, with DenseNet's bias left out of the embedding: it is the mixture of the class vectors."""
+    """The embedding leaves out DenseNet's bias, so that it is the mixture of the class vectors."""
     images = load("tiny").test
     path = save_untrained(tmp_path / "w.safetensors", model, "tiny", images.classes, 16)
     trained = load_trained(path)
@@ -177,7 +179,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.head, trace.logits.argmax(1))
 
 
-def test_deep_supervision_is_analysed_without_what_it_does_not_have(weights: Path, tmp_path: Path) -> None:
+def test_deep_supervision_is_analysed_without_the_embedding(weights: Path, tmp_path: Path) -> None:
     found = analyze(weights / "rn26-aux.safetensors", images_per_class=4, baseline=weights / "rn26-embed.safetensors")
     assert found.embedding_sprites() is None
     verdicts = {claim.name: claim.verdict for claim in found.claims}
@@ -186,7 +188,7 @@ def test_deep_supervision_is_analysed_without_what_it_does_not_have(weights: Pat
     assert verdicts["mass off the true class"] != "not measured"
 
 
-def test_a_hundred_classes_and_an_odd_window_work(tmp_path: Path) -> None:
+def test_a_hundred_classes_with_an_odd_window(tmp_path: Path) -> None:
     """84 pixels make an 11x11 map with windows of 5x5."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 10)
@@ -203,7 +205,7 @@ def test_a_hundred_classes_and_an_odd_window_work(tmp_path: Path) -> None:
     assert (tmp_path / "w.safetensors").exists()
 
 
-@pytest.mark.parametrize("many", [100, 1000])  # with fewer points than that the other method is used
+@pytest.mark.parametrize("many", [100, 1000])  # both gradient methods
 def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "MANY", many)
     monkeypatch.setattr(maps, "EARLY", 100)
@@ -220,7 +222,7 @@ def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monke
         tsne(points[:50])
 
 
-def test_maps_made_together_are_those_made_alone(tmp_path: Path) -> None:
+def test_maps_made_in_parallel_are_those_made_alone(tmp_path: Path) -> None:
     points = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
     spaces = {"all": points, "half": points[:150], "first": points[:, :2]}
     found = maps.map_all(spaces, tmp_path)
@@ -230,14 +232,14 @@ def test_maps_made_together_are_those_made_alone(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("map-*"))) == 3
 
 
-def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
+def test_a_map_that_fails_stops_the_others(tmp_path: Path) -> None:
     points = np.random.default_rng(0).standard_normal((2000, 5)).astype(np.float32)
     with pytest.raises(TembedError, match="too few"):
         maps.map_all({"few": points[:50], "many": points}, tmp_path)
     assert not list(tmp_path.glob("map-*"))
 
 
-def test_an_image_is_explained_where_it_is_bright(weights: Path, tmp_path: Path) -> None:
+def test_images_of_any_size_are_explained(weights: Path, tmp_path: Path) -> None:
     Image.new("RGB", (40, 24), (200, 10, 10)).save(tmp_path / "wide.png")
     Image.new("L", (16, 16), 90).save(tmp_path / "exact.png")
     wide, exact = explain(weights / "rn26-embed.safetensors", [tmp_path / "wide.png", tmp_path / "exact.png"])
@@ -261,7 +263,7 @@ def test_no_picture_of_an_explanation_replaces_another(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == set(paths)
 
 
-def test_the_commands(
+def test_the_commands_write_their_files(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -283,7 +285,7 @@ def test_the_commands(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("analyze {weights}/rn26.safetensors", "rn26, which has no block"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give 4 or less"),
@@ -303,7 +305,7 @@ def test_the_commands(
 )
 def test_a_mistake_gets_one_line(
     line: str,
-    said: str,
+    message: str,
     weights: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -321,7 +323,7 @@ def test_a_mistake_gets_one_line(
     Run(Path("broken")).best_path.write_bytes(whole[:1000])
     assert main(line.format(weights=weights).split()) == 2
     error = capsys.readouterr().err.splitlines()
-    assert said in error[-1]
+    assert message in error[-1]
     assert len([text for text in error if text.startswith("tembed: error")]) == 1
 
 

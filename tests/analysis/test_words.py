@@ -16,9 +16,9 @@ def test_each_word_is_shown_by_the_patch_nearest_to_its_centre() -> None:
     assert words.sizes.sum() == len(features.softmax)
     assert (np.diff(words.sizes) <= 0).all()
     for word, centre in enumerate(words.centres):
-        members = features.softmax[words.word_of == word]
-        assert len(members) == words.sizes[word]
-        np.testing.assert_allclose(centre, members.mean(0), atol=1e-3)
+        patches = features.softmax[words.word_of == word]
+        assert len(patches) == words.sizes[word]
+        np.testing.assert_allclose(centre, patches.mean(0), atol=1e-3)
         apart = [np.linalg.norm(p - centre) for p in features.softmax]
         assert words.points[word] == int(np.argmin(apart))
     again = find_words(features, 20)
@@ -26,7 +26,7 @@ def test_each_word_is_shown_by_the_patch_nearest_to_its_centre() -> None:
     np.testing.assert_array_equal(words.chosen, again.chosen)
 
 
-def test_the_chosen_words_differ_in_what_they_mix_and_the_count_is_of_centres() -> None:
+def test_chosen_words_mix_different_classes_and_the_claim_counts_mixed_centres() -> None:
     centres = np.array([[1, 0, 0], [0.95, 0.05, 0], [0.5, 0.5, 0], [0.4, 0.6, 0], [0, 0.79, 0.21]], np.float32)
     nothing = np.zeros(5, np.int64)
     words = Words(centres, nothing, nothing, np.array([9, 8, 7, 6, 5]), nothing)

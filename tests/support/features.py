@@ -1,4 +1,4 @@
-"""Small things to look at: features made by hand, and untrained networks saved as if they were trained."""
+"""Small inputs of an analysis: random features, and untrained networks saved like trained ones."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tembed.training.weights import save_weights
 def made_features(
     labels: np.ndarray, map_size: tuple[int, int] = (2, 2), classes: int = 4, width: int = 6, seed: int = 0
 ) -> Features:
-    """Features of a network that guesses: random, but consistent with each other."""
+    """Random features that are consistent with each other."""
     rng = np.random.default_rng(seed)
     points = len(labels) * map_size[0] * map_size[1]
     scores = rng.normal(size=(points, classes)) * 2
@@ -39,7 +39,7 @@ def made_features(
 
 
 def save_untrained(path: Path, model: str, data: str, classes: tuple[str, ...], size: int, seed: int = 0) -> Path:
-    """A weights file of a network as it is initialised."""
+    """A weights file of an initialised network."""
     torch.manual_seed(seed)
     recipe = Recipe.fast(model, data, epochs=1).complete()
     network = create_model(recipe.model, len(classes), size, **recipe.model_options())

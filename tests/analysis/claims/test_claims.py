@@ -1,4 +1,4 @@
-"""Claims measure what they say, against plain loops, closed forms and a linear program."""
+"""Claims agree with plain loops, closed forms and a linear program."""
 
 import dataclasses
 
@@ -23,22 +23,22 @@ CIFAR = ("airplane", "automobile", "bird", "ship", "truck")
 PAIRS, PASSAGES = dataset("cifar10").look_alikes, dataset("cifar10").passages
 
 
-def parted(features: Features, strength: float) -> Features:
+def separated(features: Features, strength: float) -> Features:
     """The same features with a block that pushes the even classes away from the odd ones."""
     push = np.where(features.labels[features.image_of] % 2 == 0, strength, -strength)[:, None]
     return dataclasses.replace(features, block_output=(features.block_input + push).astype(np.float32))
 
 
-def test_a_block_that_parts_the_super_classes_is_seen_to_and_one_that_does_nothing_is_not() -> None:
+def test_separation_holds_for_a_block_that_separates_and_is_unclear_for_one_that_does_not() -> None:
     features, groups = made_features(LABELS), np.array([0, 1, 0, 1])
     for strength, verdict in ((4.0, "holds"), (0.0, "unclear")):
-        claims = separation_claims(parted(features, strength), parted(features, 0.0), groups)
+        claims = separation_claims(separated(features, strength), separated(features, 0.0), groups)
         assert [claim.name for claim in claims[1:]] == [
             "super-class purity", "super-class silhouette", "super-class probe",
         ]  # fmt: skip
         assert {claim.verdict for claim in claims[1:]} == {verdict}
         assert all(set(claim.values) == {"baseline", "block input", "block output"} for claim in claims)
-    worse = separation_claims(parted(features, 0.0), parted(features, 4.0), groups)
+    worse = separation_claims(separated(features, 0.0), separated(features, 4.0), groups)
     assert worse[1].verdict == "does not hold"
 
 
@@ -57,8 +57,8 @@ def test_without_super_classes_or_block_output_the_reason_is_given() -> None:
     assert {claim.verdict for claim in [*rest, *hull_claims(deep, CIFAR)]} == {"not measured"}
 
 
-def test_the_probe_never_sees_a_patch_of_an_image_that_it_judges() -> None:
-    """Features that name the image and nothing else: within images they would give everything away."""
+def test_the_probe_is_tested_on_other_images_than_it_was_fitted_on() -> None:
+    """The features identify the image only: a probe fitted on the same images would be always right."""
     images, per_image = 40, 4
     labels = np.repeat([0, 1], images // 2)
     image_of = np.repeat(np.arange(images), per_image)
@@ -67,7 +67,7 @@ def test_the_probe_never_sees_a_patch_of_an_image_that_it_judges() -> None:
     assert 0.2 < right.mean() < 0.8
 
 
-def test_intervals_draw_whole_images_of_each_class() -> None:
+def test_the_bootstrap_resamples_whole_images_of_each_class() -> None:
     bootstrap = Bootstrap(LABELS, seed=1)
     for label in range(4):
         assert (bootstrap.weights[:, label == LABELS].sum(1) == 8).all()
@@ -90,7 +90,7 @@ def test_verdicts_follow_the_interval() -> None:
     assert combine([("unclear", "a"), ("does not hold", "b")])[0] == "does not hold"
 
 
-def test_pair_distance_is_that_of_the_class_means_over_the_mean_pair() -> None:
+def test_pair_distance_agrees_with_a_loop_over_class_means() -> None:
     points = np.random.default_rng(3).normal(size=(len(LABELS) * 4, 5)).astype(np.float32)
     owner = np.repeat(LABELS, 4)
     centres = [points[owner == label].mean(0) for label in range(4)]
@@ -100,7 +100,7 @@ def test_pair_distance_is_that_of_the_class_means_over_the_mean_pair() -> None:
     assert found[0] == pytest.approx(expected, rel=1e-5)
 
 
-def test_look_alikes_are_those_of_the_dataset() -> None:
+def test_look_alikes_and_passages_are_classes_of_the_dataset() -> None:
     features = made_features(np.repeat(np.arange(5), 6), classes=5)
     names = [claim.name for claim in look_alike_claims(features, PAIRS, CIFAR)]
     assert names == [f"look-alikes move closer: {pair}" for pair in ("automobile and truck", "airplane and bird")]
@@ -122,7 +122,7 @@ def test_the_rank_correlation_is_spearmans() -> None:
 
 
 def test_entropy_claims_find_what_was_built_in() -> None:
-    """Patches that are pure, half of two classes, or short and of all: entropy rises in this order."""
+    """Patches of one class, half of each of two, and short ones of all classes: entropy rises in this order."""
     classes, per = len(CIFAR), 30
     kinds = [np.eye(classes, dtype=np.float32)[k] for k in range(classes)]
     kinds += [(kinds[i] + kinds[j]) / 2 for i, j in ((2, 0), (1, 4), (0, 3))]
@@ -143,7 +143,7 @@ def test_entropy_claims_find_what_was_built_in() -> None:
     assert passage.values["passage"].value == pytest.approx(np.log(2), abs=1e-5)
     assert passage.values["near the two class vectors"].value == pytest.approx(0, abs=1e-5)
     assert claims["no match"].values["block"].value == 0
-    far = dataclasses.replace(features, mixing=8 * mixing, embedding=8 * mixing @ values)  # vectors close to zero
+    far = dataclasses.replace(features, mixing=8 * mixing, embedding=8 * mixing @ values)
     claim = {claim.name: claim for claim in uncertainty_claims(far, PASSAGES, CIFAR)}["entropy near class vectors"]
     assert claim.verdict == "does not hold"
     assert claim.why.endswith("where it holds")
@@ -175,7 +175,7 @@ def test_hull_membership_agrees_with_a_linear_program(seed: int) -> None:
         assert in_hull(values[k], others) == (not is_vertex)
 
 
-def test_the_hull_claim_counts_both() -> None:
+def test_the_hull_claim_follows_the_sum_of_the_weights() -> None:
     features = made_features(LABELS)
     assert features.mixing is not None
     small = dataclasses.replace(features, mixing=features.mixing / features.mixing.sum(1, keepdims=True).clip(1))

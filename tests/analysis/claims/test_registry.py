@@ -1,9 +1,13 @@
 """A family of claims takes one registration, from inside the package or from outside."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from support.features import made_features
 
 from tembed.analysis import claims, register_claim
 from tembed.claims import Claim, Measure
@@ -44,6 +48,17 @@ def test_a_registered_family_measures_the_analysis(monkeypatch: pytest.MonkeyPat
             "values": {"all": {"value": 3.0, "low": None, "high": None}},
         }
     ] * 2
+
+
+def test_the_example_of_the_docs_runs() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n([^`]*register_claim\(\"head\".*?)```", text, flags=re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(compile(example, "docs/analysis.md", "exec"), space)
+    assert claims.claim_families()[-1] == "head"
+    features = made_features(np.repeat(np.arange(4), 8))
+    (claim,) = space["head_accuracy"](SimpleNamespace(features=features))
+    assert claim.values["block"].value == (features.head == features.labels).mean()
 
 
 def test_a_name_is_taken_once() -> None:
