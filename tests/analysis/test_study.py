@@ -208,8 +208,8 @@ def test_a_hundred_classes_with_an_odd_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize("many", [100, 1000])  # both gradient methods
 def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "MANY", many)
-    monkeypatch.setattr(maps, "EARLY", 100)
-    monkeypatch.setattr(maps, "LATE", 100)
+    monkeypatch.setattr(maps, "EARLY", 40)
+    monkeypatch.setattr(maps, "LATE", 40)
     rng = np.random.default_rng(0)
     label = np.repeat([0, 1, 2], 60)
     points = (rng.normal(size=(180, 70)) + 10 * np.eye(3, 70)[label]).astype(np.float32)
