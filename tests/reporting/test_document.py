@@ -32,6 +32,7 @@ ODD = (
     "two\nlines",
     "line\u2028separator and\x0btab",
     "<script>alert(1)</script>",
+    "<script src=x> and <!-- comment",
     "`tick` *star* _under_ ~~gone~~ $x_1$",
     "[text](http://example.org) and [a][b] ![picture](x.png)",
     "[name]: http://example.org",

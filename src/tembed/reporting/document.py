@@ -179,7 +179,7 @@ def _escaped(text: str) -> str:
 def _paragraph(text: str) -> str:
     """The same at the start of a line, where some characters would begin a heading or a list."""
     text = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", _escaped(text))
-    return re.sub(r"^[-+=#]", r"\\\g<0>", text)
+    return re.sub(r"^[-+#]", r"\\\g<0>", text)
 
 
 # --- HTML
