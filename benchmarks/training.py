@@ -26,7 +26,7 @@ from tembed import EmbeddingLoss, Recipe, create_model
 from tembed.data.batches import Batches
 from tembed.data.parts.world import generate
 from tembed.models.network import Output
-from tembed.ops import bn_relu, conv_weight
+from tembed.ops import bn_relu, conv3x3
 from tembed.training.distributed.compiling import compile_stages
 from tembed.training.environment import keep_freed_memory
 from tembed.training.loop import make_optimizer
@@ -67,7 +67,7 @@ def plain_step(name: str, weight: float) -> Step:
     def without_kernels() -> None:
         with (
             mock.patch.object(bn_relu, "load", return_value=None),
-            mock.patch.object(conv_weight, "load", return_value=None),
+            mock.patch.object(conv3x3, "load", return_value=None),
         ):
             step()
 

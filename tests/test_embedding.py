@@ -1,4 +1,4 @@
-"""The block (§3.3) against a plain loop over patches, for every option."""
+"""The block (§3.3) with every option against a plain loop over patches."""
 
 import itertools
 
@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from tembed import FeatureEmbedding
-from tembed.embedding import half_window, patch_mean
+from tembed.embedding import DeepSupervision, PatchScores, half_window, patch_mean
 from tembed.errors import TembedError
 from tembed.maximizers import Entropic
 
 
 def looped_patch_mean(f: Tensor, window: tuple[int, int]) -> Tensor:
-    """Border patches average only the features that exist; an even window reaches further on the far side."""
+    """Border patches average only the features inside the map. An even window has one more row and column after."""
     out = torch.zeros_like(f)
     (kh, kw), (height, width) = window, f.shape[2:]
     for i, j in itertools.product(range(height), range(width)):
@@ -27,7 +27,7 @@ MAPS = [(8, 8), (11, 11), (10, 10), (1, 1), (2, 2), (3, 1), (7, 4), (5, 9)]
 
 
 @pytest.mark.parametrize("size", MAPS)
-def test_patches_average_the_features_that_exist(size: tuple[int, int]) -> None:
+def test_patches_average_the_features_inside_the_map(size: tuple[int, int]) -> None:
     f = torch.randn(2, 3, *size, dtype=torch.double)
     for window in (half_window(*size), (2, 2), (3, 3), (1, 4), (9, 9)):
         torch.testing.assert_close(patch_mean(f, window), looped_patch_mean(f, window))
@@ -90,6 +90,25 @@ def test_softmax_on_bn_takes_the_scores_that_feed_the_relu() -> None:
     assert block.maximizer.num_batches_tracked == 1  # one normalisation, not two
 
 
+@pytest.mark.parametrize("softmax_on_bn", [False, True])
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
+def test_hooks_on_every_module_of_the_block_fire(kind: str, softmax_on_bn: bool) -> None:
+    block = FeatureEmbedding(6, 4, softmax_on_bn=softmax_on_bn)
+    fired: list[str] = []
+    for name, module in block.named_modules():
+        getattr(module, f"register_{kind}")(lambda *_, name=name: fired.append(name))
+    features, scores = block(torch.randn(2, 6, 4, 4, requires_grad=True))
+    (features.sum() + scores.sum()).backward()
+    assert sorted(fired) == sorted(name for name, _ in block.named_modules())
+
+
+@pytest.mark.parametrize("kind", [FeatureEmbedding, DeepSupervision, PatchScores])
+@pytest.mark.parametrize(("channels", "classes", "name"), [(0, 4, "channels"), (6, 0, "num_classes")])
+def test_sizes_below_one_are_refused(kind: type, channels: int, classes: int, name: str) -> None:
+    with pytest.raises(TembedError, match=f"`{name}` is 0; it must be at least 1"):
+        kind(channels, classes)
+
+
 def test_smooth_shortcut_pools_two_by_two() -> None:
     block = FeatureEmbedding(6, 4, smooth_shortcut=True)
     f = torch.randn(2, 6, 5, 8)
@@ -108,7 +127,7 @@ def test_mixing_weights_come_from_any_maximizer(maximizer: str) -> None:
     assert features.shape == (2, 6, 8, 8)
 
 
-def test_a_given_window_and_value_size() -> None:
+def test_window_and_value_size_can_be_given() -> None:
     block = FeatureEmbedding(6, 4, window=(3, 5), value_dim=9, bias=True)
     f = torch.randn(2, 6, 8, 8)
     steps = block.steps(f)
@@ -118,8 +137,8 @@ def test_a_given_window_and_value_size() -> None:
     assert block.shortcut.bias is not None
 
 
-def test_one_class_vector_is_written_where_one_class_matches() -> None:
-    """§3.3: a patch that matches class k alone gets ``nu_k``, scaled."""
+def test_a_patch_that_matches_one_class_gets_its_class_vector() -> None:
+    """§3.3: a patch that matches only class k gets ``nu_k``, scaled."""
     block = FeatureEmbedding(6, 4, maximizer="one-hot")
     with torch.no_grad():
         block.match.score.weight.zero_()
@@ -132,14 +151,15 @@ def test_one_class_vector_is_written_where_one_class_matches() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"concat": True, "smooth_shortcut": True}, "with concat there is none"),
-        ({"softmax_on_bn": True, "maximizer": "entropic"}, "maximizer='bn-relu'"),
+        ({"concat": True, "smooth_shortcut": True}, "leave one of them out"),
+        ({"softmax_on_bn": True, "maximizer": "entropic"}, "it needs the maximizer 'bn-relu'"),
+        ({"value_dim": 0}, "`value_dim` is 0; it must be at least 1"),
         ({"window": 0}, "window"),
         ({"window": (2, 2, 2)}, "window"),
         ({"maximizer": "argmax"}, "unknown maximizer"),
     ],
 )
-def test_options_that_do_not_go_together_are_named(options: dict, message: str) -> None:
+def test_wrong_options_are_named(options: dict, message: str) -> None:
     with pytest.raises(TembedError, match=message):
         FeatureEmbedding(6, 4, **options)
 

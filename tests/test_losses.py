@@ -43,7 +43,7 @@ def test_terms_are_the_two_means() -> None:
     torch.testing.assert_close(loss(output, labels), 0.75 * head + 0.25 * patches)
 
 
-def test_without_scores_only_weight_zero_makes_sense() -> None:
+def test_a_model_without_scores_needs_weight_zero() -> None:
     output, labels = Output(torch.randn(4, 3), None), torch.tensor([0, 1, 2, 0])
     torch.testing.assert_close(EmbeddingLoss(0)(output, labels), torch.nn.functional.cross_entropy(*output[:1], labels))
     with pytest.raises(TembedError, match="no patch scores"):
@@ -61,7 +61,7 @@ def test_a_weight_outside_zero_to_one_is_refused(weight: float) -> None:
     [
         (torch.tensor([0, 3]), "label 3 is out of range for 3 classes"),
         (torch.tensor([-1, 0]), "label -1 is out of range"),
-        (torch.tensor([0, 1, 2]), "one for each image"),
+        (torch.tensor([0, 1, 2]), "one per image"),
         (torch.tensor([0.0, 1.0]), "int64"),
     ],
 )

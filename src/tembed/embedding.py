@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed import maximizers
@@ -16,12 +15,12 @@ CONCAT_VALUE_DIM = 192
 
 
 class Matched(NamedTuple):
-    """What the block computes on a map ``(N, d, H, W)``; ``C`` classes.
+    """What the block computes on a map ``(N, d, H, W)``, with ``C`` classes.
 
     ``features``: what the next stage reads, ``(N, out_channels, H, W)``. ``scores``: what every soft-max over the
     classes takes, ``(N, C, H, W)``. ``mixing``: the weights ``p`` of the class vectors, ``(N, C, H, W)``.
-    ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None where
-    the scores are not fed back (deep supervision).
+    ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None if the
+    scores are not fed back (deep supervision).
     """
 
     features: Tensor
@@ -31,36 +30,36 @@ class Matched(NamedTuple):
 
 
 def half_window(height: int, width: int) -> tuple[int, int]:
-    """The paper's patch: half the map's side, 4x4 on CIFAR's 8x8 maps."""
+    """The paper's patch size: half the side of the map, 4x4 on the 8x8 maps of CIFAR."""
     return max(1, height // 2), max(1, width // 2)
 
 
 def patch_mean(f: Tensor, window: Sequence[int]) -> Tensor:
-    """Mean over the window centred at each pixel, of the features that exist there: ``(N, d, H, W)`` to the same.
+    """Mean over the window around each pixel, of the features inside the map: ``(N, d, H, W)`` to the same.
 
-    A window of even side reaches one further on the far side: ``(k - 1) // 2`` before, ``k // 2`` after. The window is
-    a rectangle wherever the border cuts it, so the mean is one over the rows after one over the columns: two products
-    with small matrices, faster than pooling, above all in backward.
+    A window covers ``(k - 1) // 2`` pixels before and ``k // 2`` after. It is a rectangle even where the border cuts
+    it, so the mean over it is a mean over columns followed by a mean over rows: two products with small matrices,
+    which are faster than pooling, above all in backward.
     """
-    rows, columns = (_means(f, side, k) for side, k in zip(f.shape[2:], window, strict=True))
+    rows, columns = (_mean_matrix(f, side, k) for side, k in zip(f.shape[2:], window, strict=True))
     if not f.is_contiguous(memory_format=torch.channels_last):
         return rows @ f @ columns.T
     pixels = columns @ f.permute(0, 2, 3, 1)
     return (rows @ pixels.flatten(2)).view(pixels.shape).permute(0, 3, 1, 2)
 
 
-def _means(f: Tensor, side: int, window: int) -> Tensor:
-    """The matrix whose row ``i`` takes the mean of the places from ``i - (window - 1) // 2`` to ``i + window // 2``."""
-    place = torch.arange(side, device=f.device)
-    ahead = place - place[:, None]
-    reached = (ahead >= -((window - 1) // 2)) & (ahead <= window // 2)
-    return reached.to(f.dtype) / reached.sum(1, keepdim=True)
+def _mean_matrix(f: Tensor, side: int, window: int) -> Tensor:
+    """The matrix ``(side, side)`` whose row ``i`` averages from ``i - (window - 1) // 2`` to ``i + window // 2``."""
+    index = torch.arange(side, device=f.device)
+    offset = index - index[:, None]
+    covered = (offset >= -((window - 1) // 2)) & (offset <= window // 2)
+    return covered.to(f.dtype) / covered.sum(1, keepdim=True)
 
 
 class PatchScores(nn.Module):
-    """Class scores of each pixel's patch, ``a = alpha^T x_g + beta`` (§3.3): ``(N, d, H, W)`` to ``(N, C, H, W)``.
+    """Class scores of the patch at each pixel, ``a = alpha^T x_g + beta`` (§3.3): ``(N, d, H, W)`` to ``(N, C, H, W)``.
 
-    The window is half the map, taken at call time, unless one is given.
+    The default window is half the map that it is called with.
     """
 
     def __init__(
@@ -74,17 +73,18 @@ class PatchScores(nn.Module):
         super().__init__()
         self.window = (window, window) if isinstance(window, int) else window
         if self.window is not None and (len(self.window) != 2 or min(self.window) < 1):
-            raise TembedError(f"window must be a positive number or two, not {window!r}")
+            raise TembedError(f"`window` is {window!r}; it must be a positive number, or a height and a width")
+        _check_positive(channels=channels, num_classes=num_classes)
         self.norm = nn.BatchNorm2d(channels) if norm_before_pool else nn.Identity()
         self.score = nn.Conv2d(channels, num_classes, 1)
 
     def forward(self, f: Tensor) -> Tensor:
-        # The mean and the linear map commute, and there are fewer classes than channels to average.
+        # The mean and the linear map commute. There are fewer classes than channels to average.
         return patch_mean(self.score(self.norm(f)), self.window or half_window(*f.shape[2:]))
 
 
 class DeepSupervision(nn.Module):
-    """The ``-aux`` control: patches are scored and trained, and nothing is fed back (§4.2)."""
+    """The ``-aux`` control: patches are scored and the scores are trained, but nothing is fed back (§4.2)."""
 
     def __init__(self, channels: int, num_classes: int, *, window: int | tuple[int, int] | None = None):
         super().__init__()
@@ -106,16 +106,16 @@ class FeatureEmbedding(nn.Module):
     and the class scores of every patch, ``(N, num_classes, H, W)``, for `EmbeddingLoss`.
 
     Args:
-        channels: ``d``, the input's channels.
+        channels: ``d``, the channels of the input.
         num_classes: ``C``, the classes that patches are matched to.
         concat: write ``cat[f, f']`` instead of ``conv1x1(f) + f'`` (DN100-Ours-C).
         value_dim: size of the class vectors; by default ``channels``, or 192 with ``concat``.
-        norm_before_pool: batch-normalise the input of the score branch (WRN and DN).
-        softmax_on_bn: scores for the loss are those after batch normalisation (CIFAR-10).
+        norm_before_pool: normalise the input of the score branch (WRN and DN).
+        softmax_on_bn: return the scores after batch normalisation (CIFAR-10).
         smooth_shortcut: 2x2 average pool before the shortcut's convolution (RN and WRN on CIFAR-10).
-        bias: give the class vectors' and the shortcut's convolutions a bias (DN).
+        bias: give the convolutions of the class vectors and the shortcut a bias (DN).
         window: side of a patch, or its height and width; by default half the map.
-        maximizer: what turns scores into mixing weights: a name of `tembed.maximizers.create`, or a module.
+        maximizer: what turns scores into mixing weights: a name of `tembed.maximizers.names`, or a module.
     """
 
     def __init__(
@@ -134,25 +134,31 @@ class FeatureEmbedding(nn.Module):
     ):
         super().__init__()
         if concat and smooth_shortcut:
-            raise TembedError("smooth_shortcut pools before the shortcut's convolution; with concat there is none")
-        value_dim = value_dim or (CONCAT_VALUE_DIM if concat else channels)
+            raise TembedError(
+                "`smooth_shortcut` pools before the convolution of the shortcut, and with `concat` there is none: "
+                "leave one of them out"
+            )
+        if value_dim is None:
+            value_dim = CONCAT_VALUE_DIM if concat else channels
+        _check_positive(channels=channels, num_classes=num_classes, value_dim=value_dim)
         self.out_channels = channels + value_dim if concat else value_dim
         self.softmax_on_bn = softmax_on_bn
         self.smooth_shortcut = smooth_shortcut
         self.match = PatchScores(channels, num_classes, norm_before_pool=norm_before_pool, window=window)
         self.maximizer = maximizers.create(maximizer, num_classes) if isinstance(maximizer, str) else maximizer
         if softmax_on_bn and not isinstance(self.maximizer, BNReLU):
-            raise TembedError("softmax_on_bn takes the scores from BN-ReLU's normalisation: maximizer='bn-relu'")
+            raise TembedError(
+                "`softmax_on_bn` takes the scores from the normalisation of BN-ReLU: it needs the maximizer 'bn-relu'"
+            )
         self.values = nn.Conv2d(num_classes, value_dim, 1, bias=bias)
         self.shortcut = None if concat else nn.Conv2d(channels, value_dim, 1, bias=bias)
         initialize(self)
 
     def steps(self, f: Tensor) -> Matched:
-        """Every quantity of the block by its name in the paper."""
+        """All quantities of the block by their names in the paper."""
         scores = self.match(f)
         if self.softmax_on_bn:
-            scores = self.maximizer.normalize(scores)  # type: ignore[operator]  # a BNReLU, checked above
-            mixing = F.relu(scores)
+            mixing, scores = self.maximizer(scores, with_normalized=True)
         else:
             mixing = self.maximizer(scores)
         embedding = self.values(mixing)
@@ -171,9 +177,15 @@ class FeatureEmbedding(nn.Module):
 
 
 def initialize(module: nn.Module) -> None:
-    """He's normal initialisation (fan-in) for convolutions, zero for their biases; the rest as torch has it."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
+    """He's normal initialisation (fan-in) for convolutions, and zero biases. The rest keeps torch's initialisation."""
+    for child in module.modules():
+        if isinstance(child, nn.Conv2d):
+            nn.init.kaiming_normal_(child.weight, nonlinearity="relu")
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)
+
+
+def _check_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise TembedError(f"`{name}` is {size}; it must be at least 1")

@@ -7,10 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.errors import TembedError
+from tembed.paper import LAMBDA
 
 
 class Scored(Protocol):
-    """Anything with the head's logits ``(N, C)`` and the patches' scores ``(N, C, H, W)`` or None."""
+    """Anything with the logits of the head, ``(N, C)``, and the patch scores, ``(N, C, H, W)`` or None."""
 
     @property
     def logits(self) -> Tensor: ...
@@ -19,7 +20,7 @@ class Scored(Protocol):
 
 
 class Terms(NamedTuple):
-    """The two means of Eq. 3.1; ``patches`` is None where the weight leaves it out."""
+    """The two means of Eq. 3.1. ``patches`` is None if the model has no patch scores."""
 
     head: Tensor
     patches: Tensor | None
@@ -28,25 +29,25 @@ class Terms(NamedTuple):
 class EmbeddingLoss(nn.Module):
     """``(1 - weight) CE(logits, y) + weight * mean over the H*W patches of CE(scores, y)`` (Eq. 3.1).
 
-    ``weight`` is the paper's lambda. With ``weight=0`` it is the plain cross-entropy and needs no scores.
+    ``weight`` is the paper's lambda. With ``weight=0`` this is the plain cross-entropy and needs no scores.
     """
 
-    def __init__(self, weight: float = 0.5):
+    def __init__(self, weight: float = LAMBDA):
         super().__init__()
         if not 0.0 <= weight <= 1.0:
-            raise TembedError(f"the weight of the patches' loss lies between 0 and 1, not {weight}")
+            raise TembedError(f"`weight` is {weight}; the weight of the patch loss must be between 0 and 1")
         self.weight = weight
 
     def terms(self, output: Scored, labels: Tensor) -> Terms:
-        """Mean cross-entropy of the head, and of the patches."""
+        """Mean cross-entropy of the head and of the patches."""
         logits, scores = output.logits, output.scores
-        if not torch.compiler.is_compiling() and labels.device.type == "cpu":  # elsewhere a look costs a wait
+        if not torch.compiler.is_compiling() and labels.device.type == "cpu":  # on a GPU this check would force a sync
             self._check(labels, logits)
         head = F.cross_entropy(logits, labels)
         if scores is None:
             if self.weight > 0:
                 raise TembedError(
-                    f"the model gives no patch scores for a loss of weight {self.weight}: take an '-embed' or "
+                    f"the model has no patch scores, but their loss has the weight {self.weight}: use an '-embed' or "
                     "'-aux' model, or EmbeddingLoss(weight=0)"
                 )
             return Terms(head, None)
@@ -69,7 +70,7 @@ class EmbeddingLoss(nn.Module):
     def _check(labels: Tensor, logits: Tensor) -> None:
         if labels.dtype != torch.int64 or labels.shape != logits.shape[:1]:
             raise TembedError(
-                f"labels must be int64 of shape ({len(logits)},), one for each image, not {labels.dtype} of shape "
+                f"labels must be int64 of shape ({len(logits)},), one per image, not {labels.dtype} of shape "
                 f"{tuple(labels.shape)}"
             )
         classes = logits.shape[1]

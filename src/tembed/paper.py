@@ -97,3 +97,28 @@ CLAIMS = (
         (_beats("rn26-embed", "rn26-aux"),),
     ),
 )
+
+PARAMETERS = {
+    "rn26": (0.96, 257),
+    "rn26-aux": (0.96, 386),
+    "rn26-embed": (0.98, 516),
+    "rn38": (1.42, 257),
+    "rn38-embed": (1.44, 516),
+    "wrn16": (1.28, 129),
+    "wrn16-embed": (1.30, 388),
+    "dn100": (1.20, 535),
+    "dn100-embed": (1.32, 1222),
+    "dn100-embed-cat": (1.36, 1264),
+}
+"""Table 1's parameter column by model: millions of parameters without those per class, and parameters per class."""
+
+MU = 2.5
+"""Threshold of the soft maximizers, for ResNet20 on CIFAR-10 (§4.1)."""
+ETA = 17.0
+"""Output scale of the soft maximizers: the mean of ``sum_k p_k`` after BN-ReLU (§4.1)."""
+EPS = 1.0
+"""Sharpness of the soft maximizers (§4.1)."""
+SAMPLES = 600
+"""Noise samples per estimate of P2 (§4.1)."""
+LAMBDA = 0.5
+"""Weight of the patch loss (Eq. 3.1)."""

@@ -1,4 +1,4 @@
-"""The constants of §4.1, read off a network with batch normalisation."""
+"""The constants of §4.1 from a network with batch normalisation."""
 
 import pytest
 import torch
@@ -10,41 +10,82 @@ from tembed.maximizers import BNReLU, calibrate, implied_margin
 
 
 def trained(model: nn.Module, images: Tensor) -> nn.Module:
-    """Statistics as training leaves them: batches seen, scales and shifts away from one and zero."""
-    for part in model.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            nn.init.uniform_(part.weight, 0.5, 1.5)
-            nn.init.normal_(part.bias)
+    """The model with statistics, scales and shifts as training leaves them."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias)
     for _ in range(5):
         model(images)
     return model
 
 
-def test_rn20_is_read_in_six_places() -> None:
+class Slow:
+    """Margins and sums of activations by the formulas, layer by layer."""
+
+    def __init__(self) -> None:
+        self.margins: list[float] = []
+        self.sums: list[Tensor] = []
+
+    def add(self, bn: nn.BatchNorm2d, match: Tensor) -> None:
+        """A normalisation, and the output of the 3x3 convolution in front of it."""
+        sigma = torch.sqrt(bn.running_var + bn.eps)
+        channels = zip(bn.running_mean, bn.bias, sigma, bn.weight, strict=True)
+        self.margins += [(m - b * s / g).item() for m, b, s, g in channels]
+        p = ((match - bn.running_mean[:, None, None]) / sigma[:, None, None]) * bn.weight[:, None, None]
+        self.sums.append((p + bn.bias[:, None, None]).clamp(min=0).sum(1).flatten())
+
+    def check(self, model: nn.Module, images: Tensor) -> None:
+        mu, eta = calibrate(model, images)
+        assert mu == pytest.approx(sum(self.margins) / len(self.margins), rel=1e-4)
+        assert eta == pytest.approx(torch.cat(self.sums).mean().item(), rel=1e-4)
+
+
+def test_rn20_is_read_in_six_layers() -> None:
     images = torch.randn(4, 3, 32, 32)
     model = trained(create_model("rn20"), images).eval()
-    margins, sums = [], []
-    x = model.stem(images)
-    for stage in (model.stage1, model.stage2, model.stage3):
-        for unit in stage:
-            f = unit.preact(x)
-            match = unit.match(unit.norm(unit.reduce(f)))
-            bn = unit.maximizer
-            sigma = torch.sqrt(bn.running_var + bn.eps)
-            margins += [
-                (m - b * s / g).item() for m, b, s, g in zip(bn.running_mean, bn.bias, sigma, bn.weight, strict=True)
-            ]
-            p = ((match - bn.running_mean[:, None, None]) / sigma[:, None, None]) * bn.weight[:, None, None]
-            sums.append((p + bn.bias[:, None, None]).clamp(min=0).sum(1).flatten())
-            x = unit(x)
-    assert len(sums) == 6
-    mu, eta = calibrate(model, images)
-    assert mu == pytest.approx(sum(margins) / len(margins), rel=1e-4)
-    assert eta == pytest.approx(torch.cat(sums).mean().item(), rel=1e-4)
+    x, slow = model.stem(images), Slow()
+    for unit in (*model.stage1, *model.stage2, *model.stage3):
+        slow.add(unit.maximizer, unit.match(unit.norm(unit.reduce(unit.preact(x)))))
+        x = unit(x)
+    assert len(slow.sums) == 6
+    slow.check(model, images)
 
 
-def test_below_its_margin_a_kernel_is_off() -> None:
-    """What makes ``mu_k`` a threshold: BN-ReLU is positive exactly above it."""
+def test_wrn16_is_read_after_the_first_convolution_of_each_unit() -> None:
+    """The second convolution's output has the shortcut added in place before the next normalisation reads it."""
+    images = torch.randn(4, 3, 32, 32)
+    model = trained(create_model("wrn16"), images).eval()
+    x, slow = model.stem(images), Slow()
+    for unit in (*model.stage1, *model.stage2, *model.stage3, *model.stage4):
+        slow.add(unit.norm, unit.conv1(unit.preact(x)))
+        x = unit(x)
+    assert len(slow.sums) == 8
+    slow.check(model, images)
+
+
+def test_an_untrained_network_is_refused() -> None:
+    with pytest.raises(TembedError, match=r"all margins .* are 0, .*; calibrate a trained network"):
+        calibrate(create_model("rn20"), torch.randn(2, 3, 32, 32))
+
+
+def test_a_network_that_diverged_is_refused() -> None:
+    images = torch.randn(2, 3, 32, 32)
+    model = trained(create_model("rn20"), images)
+    model.stage1[0].maximizer.running_mean.fill_(torch.nan)
+    with pytest.raises(TembedError, match="mu = nan"):
+        calibrate(model, images)
+
+
+def test_works_in_inference_mode() -> None:
+    images = torch.randn(2, 3, 32, 32)
+    model = trained(create_model("wrn16"), images)
+    expected = calibrate(model, images)
+    with torch.inference_mode():
+        assert calibrate(model, images) == pytest.approx(expected)
+
+
+def test_bn_relu_is_positive_exactly_above_its_margin() -> None:
     bn = BNReLU(6)
     nn.init.uniform_(bn.weight, 0.5, 2.0)
     nn.init.normal_(bn.bias)
@@ -55,7 +96,7 @@ def test_below_its_margin_a_kernel_is_off() -> None:
     assert (bn(mu - 1e-3) == 0).all()
 
 
-def test_channels_that_weight_decay_switched_off_do_not_count() -> None:
+def test_channels_switched_off_by_weight_decay_are_ignored() -> None:
     images = torch.randn(4, 3, 16, 16)
     model = trained(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), images)
     with torch.no_grad():
@@ -64,14 +105,14 @@ def test_channels_that_weight_decay_switched_off_do_not_count() -> None:
     assert mu == pytest.approx(implied_margin(model[2])[1:].mean().item(), rel=1e-5)
 
 
-def test_leaves_the_network_as_it_was() -> None:
+def test_the_network_stays_unchanged() -> None:
     images = torch.randn(2, 3, 32, 32)
-    model = create_model("rn20").train()
+    model = trained(create_model("rn20"), images).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     calibrate(model, images)
     assert model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert not any(part._forward_hooks for part in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_a_network_without_such_layers_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""P3: the margin-augmented soft-max against torch's own, finite differences and Prop. 3.2."""
+"""P3: the margin-augmented soft-max against the soft-max of torch, finite differences and Prop. 3.2."""
 
 import torch
 
@@ -15,6 +15,7 @@ def test_gradcheck_in_float64() -> None:
     a = torch.randn(2, 5, 3, dtype=torch.double, requires_grad=True)
     mu = torch.randn(2, 1, 1, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(lambda a, mu: entropic(a, mu, 1.3), (a, mu))
+    assert torch.autograd.gradgradcheck(lambda a, mu: entropic(a, mu, 1.3), (a, mu))
 
 
 def test_jacobian_is_that_of_proposition_3_2() -> None:
@@ -25,7 +26,7 @@ def test_jacobian_is_that_of_proposition_3_2() -> None:
 
 
 def test_solves_the_regularised_problem() -> None:
-    """No feasible point near the solution does better in P3's objective."""
+    """No feasible point near the solution has a better objective of P3."""
     a, mu, eps = torch.randn(5, dtype=torch.double), 0.4, 1.5
     weights = torch.cat([a, torch.tensor([mu], dtype=torch.double)])
 

@@ -24,7 +24,7 @@ def test_nothing_matches_below_the_margin() -> None:
     assert one_hot(a, 2.5).tolist() == [[0, 0], [0, 0], [1, 0]]
 
 
-def test_the_gradient_is_zero_not_missing() -> None:
+def test_the_gradient_is_zero_and_not_missing() -> None:
     a, mu = torch.randn(2, 3, 4, requires_grad=True), torch.zeros(1, 1, 4, requires_grad=True)
     one_hot(a, mu).sum().backward()
     assert a.grad.eq(0).all()

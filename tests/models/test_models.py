@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tembed import EmbeddingLoss, create_model, list_models
 from tembed.errors import TembedError
@@ -110,7 +110,7 @@ def test_trace_is_the_forward_pass_with_names(name: str) -> None:
     if "embed" in name:
         torch.testing.assert_close(trace.mixing, trace.scores.relu())
         torch.testing.assert_close(trace.embedding, model.block.values(trace.mixing))
-    assert not any(part._forward_hooks for part in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 @pytest.mark.parametrize("name", WIDTHS)
@@ -126,22 +126,22 @@ def test_every_parameter_receives_gradient(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WIDTHS)
-def test_convolutions_start_as_he_has_it(name: str) -> None:
-    """Standard deviation ``sqrt(2 / fan-in)``, zero bias: the block's too."""
+def test_convolutions_have_he_initialisation(name: str) -> None:
+    """Standard deviation ``sqrt(2 / fan-in)`` and zero bias, in the block too."""
     torch.manual_seed(1)
     model = create_model(name, 100)
-    for part in model.modules():
-        if isinstance(part, nn.Conv2d):
-            expected = (2 / part.weight[0].numel()) ** 0.5
-            assert part.weight.std().item() == pytest.approx(expected, rel=6 / part.weight.numel() ** 0.5)
-            assert part.bias is None or part.bias.eq(0).all()
-        if isinstance(part, nn.BatchNorm2d):
-            assert part.weight.eq(1).all()
-            assert part.bias.eq(0).all()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            expected = (2 / module.weight[0].numel()) ** 0.5
+            assert module.weight.std().item() == pytest.approx(expected, rel=6 / module.weight.numel() ** 0.5)
+            assert module.bias is None or module.bias.eq(0).all()
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.weight.eq(1).all()
+            assert module.bias.eq(0).all()
 
 
-def test_units_are_built_as_their_authors_built_them() -> None:
-    """Stride on the first convolution; a projection reads the pre-activated input, a plain shortcut the raw."""
+def test_units_stride_first_and_project_the_preactivated_input() -> None:
+    """As the authors of ResNet v2 and WRN built them. An identity shortcut reads the raw input."""
     unit = create_model("rn26").eval().stage2[0]
     assert unit.reduce.stride == unit.shortcut.stride == (2, 2)
     x = torch.randn(2, 64, 8, 8)
@@ -155,7 +155,8 @@ def test_units_are_built_as_their_authors_built_them() -> None:
 
 @pytest.mark.parametrize("maximizer", ["bn-relu", "entropic", "perturbed"])
 def test_rn20_swaps_what_follows_its_six_3x3_convolutions(maximizer: str) -> None:
-    model = create_model("rn20", maximizer=maximizer, mu=2.5, eta=17, eps=1)
+    constants = {} if maximizer == "bn-relu" else {"mu": 2.5, "eta": 17, "eps": 1}
+    model = create_model("rn20", maximizer=maximizer, **constants)
     kinds = {"bn-relu": "BNReLU", "entropic": "Entropic", "perturbed": "Perturbed"}
     units = [unit for stage in (model.stage1, model.stage2, model.stage3) for unit in stage]
     assert [type(unit.maximizer).__name__ for unit in units] == [kinds[maximizer]] * 6
@@ -167,21 +168,47 @@ def test_rn20_swaps_what_follows_its_six_3x3_convolutions(maximizer: str) -> Non
 
 
 @pytest.mark.parametrize(("label", "name"), LABELS.items())
-def test_labels_of_the_paper_are_aliases(label: str, name: str) -> None:
+def test_the_labels_of_the_paper_are_aliases(label: str, name: str) -> None:
     assert canonical_name(label) == name
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(TembedError, match=r"near it: .*rn26-embed"):
+    with pytest.raises(TembedError, match=r"did you mean one of these: .*rn26-embed"):
         create_model("rn26-embd")
-    with pytest.raises(TembedError, match="there are: dn100, "):
+    with pytest.raises(TembedError, match="choose from: dn100, "):
         create_model("transformer")
-    with pytest.raises(TembedError, match="rn26 has no option 'window'; it takes maximizer"):
+    with pytest.raises(TembedError, match=r"rn26 has no option 'window' .*; it takes maximizer"):
         create_model("rn26", window=3)
+    with pytest.raises(TembedError, match="rn26 has no option 'mu' with the maximizer bn-relu; it takes maximizer"):
+        create_model("rn26", mu=3)
+    with pytest.raises(TembedError, match=r"rn26 has no option 'eps' with the maximizer one-hot; it takes .*, mu, eta"):
+        create_model("rn26", maximizer="one-hot", eps=3)
     with pytest.raises(TembedError, match="wrn16 has no option 'mu'; it takes none"):
         create_model("wrn16", mu=3)
-    with pytest.raises(TembedError, match="at least 1"):
+    with pytest.raises(TembedError, match="`num_classes` is 0; it must be at least 1"):
         create_model("rn26", num_classes=0)
+    with pytest.raises(TembedError, match="`input_size` is 4; it must be at least 8"):
+        create_model("rn26", input_size=4)
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_autocast_trains_as_single_precision_does(name: str, layout: torch.memory_format) -> None:
+    """The loss and the gradient under bfloat16 autocast against float32, on a small batch."""
+
+    def step(autocast: bool) -> tuple[float, Tensor]:
+        torch.manual_seed(0)
+        model = create_model(name, 5).to(memory_format=layout)
+        images = torch.randn(4, 3, 16, 16).contiguous(memory_format=layout)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = EmbeddingLoss(0.5 if has_scores[name] else 0.0)(model(images), torch.arange(4))
+        loss.backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+        return loss.item(), model.head.weight.grad
+
+    (single, g), (half, g_half) = step(False), step(True)
+    assert half == pytest.approx(single, rel=0.1)
+    assert (g_half - g).norm() <= 0.25 * g.norm()
 
 
 def test_odd_and_rectangular_images_pass() -> None:

@@ -1,11 +1,11 @@
-"""``tembed models``: Table 1's parameter column, counted here and as the paper prints it."""
+"""``tembed models``: the parameter column of Table 1, as counted here and as printed in the paper."""
 
 import tyro
 
 
 def models() -> int:
-    """Print every network of Table 1 with its parameters (C classes), beside the paper's numbers."""
-    from tembed.models.table1 import parameter_table
+    """Print the parameters of every network of Table 1 (C classes) beside the paper's numbers."""
+    from tembed.models.parameters import parameter_table
 
     print(f"{'model':<16} {'paper':<13} {'parameters':>18}   {'Table 1':>14}")
     disagreements = 0

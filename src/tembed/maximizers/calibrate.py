@@ -1,4 +1,4 @@
-"""The constants of the soft maximizers, read off a trained BN network (§4.1)."""
+"""The constants of the soft maximizers, read off a trained network with batch normalisation (§4.1)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,68 +11,91 @@ from tembed.errors import TembedError
 from tembed.maximizers.bn_relu import implied_margin
 
 DEAD = 1e-2
-"""Channels whose ``|gamma|`` is below this share of the layer's largest: weight decay has switched them off."""
+"""Channels with ``|gamma|`` below this share of the layer's largest are ignored: weight decay has switched them off."""
 
 
 class Calibration(NamedTuple):
-    """The threshold and the output scale that stand in for BN-ReLU."""
+    """The threshold and the output scale that replace BN-ReLU."""
 
     mu: float
     eta: float
 
 
-def calibrate(model: nn.Module, images: Tensor) -> Calibration:
-    """``mu`` and ``eta`` of a trained network, from the BN layers that follow its 3x3 convolutions.
+class _Layer(NamedTuple):
+    """A normalisation after a 3x3 convolution, the sum of its activations after the ReLU, and its pixels."""
 
-    ``mu`` is the mean of the non-zero margins ``mu_k``; ``eta`` the mean, over the pixels that ``images``
-    ``(N, 3, H, W)`` have in all those layers, of the sum of the activations after BN-ReLU. A convolution that reads
-    the images themselves (the stem) does not count. Works for any network of ``nn.Conv2d`` and ``nn.BatchNorm2d``.
+    bn: nn.BatchNorm2d
+    total: float
+    pixels: int
+
+
+def calibrate(model: nn.Module, images: Tensor) -> Calibration:
+    """``mu`` and ``eta`` of a trained network, from the BN layers that directly follow its 3x3 convolutions.
+
+    ``mu`` is the mean of the non-zero margins ``mu_k``. ``eta`` is the mean, over all pixels of ``images``
+    ``(N, 3, H, W)`` in all those layers, of the sum of the activations after BN-ReLU. A convolution that reads the
+    images themselves (the stem) does not count. Works for any network of ``nn.Conv2d`` and ``nn.BatchNorm2d``.
     """
-    margins: list[Tensor] = []
-    total, pixels = 0.0, 0
     mode = model.training
     model.eval()
     try:
-        with torch.no_grad(), _matches(model, images) as found:
+        with torch.inference_mode(False), torch.no_grad(), _watched(model, images) as layers:
             model(images)
     finally:
         model.train(mode)
-    if not found:
+    if not layers:
+        raise TembedError("no BatchNorm2d follows a 3x3 convolution in this network, so there is nothing to calibrate")
+    margins = torch.cat([_margins(layer.bn) for layer in layers])
+    if len(margins) == 0:
         raise TembedError(
-            "no BatchNorm2d follows a 3x3 convolution in this network: there is nothing to calibrate from"
+            "all margins of this network are 0, because its normalisations are as they were initialised; calibrate a "
+            "trained network, for example tembed.load('rn26/cifar10')"
         )
-    for bn, mass, count in found:
-        margin = implied_margin(bn).detach()
-        alive = bn.weight.abs() >= DEAD * bn.weight.abs().max()
-        margins.append(margin[alive & (margin != 0)])
-        total, pixels = total + mass, pixels + count
-    return Calibration(torch.cat(margins).mean().item(), total / pixels)
+    mu = margins.mean().item()
+    eta = sum(layer.total for layer in layers) / sum(layer.pixels for layer in layers)
+    if not torch.tensor([mu, eta]).isfinite().all():
+        raise TembedError(
+            f"the margins of this network give mu = {mu} and eta = {eta}: its weights or statistics are not finite; "
+            "calibrate a network whose training went well"
+        )
+    return Calibration(mu, eta)
+
+
+def _margins(bn: nn.BatchNorm2d) -> Tensor:
+    """The non-zero margins of the channels that are in use."""
+    margin = implied_margin(bn).detach()
+    alive = (bn.weight.abs() >= DEAD * bn.weight.abs().max()) & (bn.weight != 0)
+    return margin[alive & (margin != 0)]
 
 
 @contextmanager
-def _matches(model: nn.Module, images: Tensor) -> Iterator[list[tuple[nn.BatchNorm2d, float, int]]]:
-    """While open, lists each BN that is fed by a 3x3 convolution, its summed activations and its pixels."""
-    produced: list[Tensor] = []  # kept, so that identity stays a test
-    found: list[tuple[nn.BatchNorm2d, float, int]] = []
+def _watched(model: nn.Module, images: Tensor) -> Iterator[list[_Layer]]:
+    """While open, every forward pass appends the normalisations whose input is the output of a 3x3 convolution."""
+    # Each output with its version. An in-place operation, such as adding a shortcut, changes the version: the tensor is
+    # then no longer what the convolution computed. Keeping the tensors keeps their identities unique.
+    outputs: list[tuple[Tensor, int]] = []
+    layers: list[_Layer] = []
 
     def after_convolution(module: nn.Module, inputs: Any, output: Tensor) -> None:
         if inputs[0] is not images:
-            produced.append(output)
+            outputs.append((output, output._version))
 
-    def after_norm(module: nn.Module, inputs: Any, output: Tensor) -> None:
+    def after_norm(module: nn.Module, inputs: Any, output: Any) -> None:
         assert isinstance(module, nn.BatchNorm2d)
-        if any(inputs[0] is map_ for map_ in produced):
-            p = output.relu()
-            found.append((module, p.double().sum().item(), p.numel() // p.shape[1]))
+        if any(inputs[0] is made and made._version == version for made, version in outputs):
+            p = (output[0] if isinstance(output, tuple) else output).relu()
+            layers.append(_Layer(module, p.double().sum().item(), p.numel() // p.shape[1]))
 
     hooks = [
-        part.register_forward_hook(after_convolution)
-        for part in model.modules()
-        if isinstance(part, nn.Conv2d) and part.kernel_size == (3, 3)
+        module.register_forward_hook(after_convolution)
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d) and module.kernel_size == (3, 3)
     ]
-    hooks += [part.register_forward_hook(after_norm) for part in model.modules() if isinstance(part, nn.BatchNorm2d)]
+    hooks += [
+        module.register_forward_hook(after_norm) for module in model.modules() if isinstance(module, nn.BatchNorm2d)
+    ]
     try:
-        yield found
+        yield layers
     finally:
         for hook in hooks:
             hook.remove()

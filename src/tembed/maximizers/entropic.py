@@ -5,31 +5,42 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tembed.maximizers.margin import EPS, ETA, MU, place
+from tembed.maximizers.margin import align_margin, check_constants
+from tembed.maximizers.registry import register
+from tembed.paper import EPS, ETA, MU
 
 
 class EntropicFunction(torch.autograd.Function):
-    """``p = softmax([eps a; eps mu])`` without the slack, and ``J^T g = eps (p g - p p^T g)``."""
+    """``p = softmax([eps a; eps mu])``, as the activations' shares and the slack's; ``J^T g = eps (p g - p p^T g)``.
+
+    The slack is an output so that autograd can differentiate the gradient again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
+    def forward(ctx: Any, a: Tensor, mu: Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor]:
         top = torch.maximum(a.amax(dim, keepdim=True), mu)
         p = (a - top).mul_(eps).exp_()
         slack = (mu - top).mul_(eps).exp_()
         total = p.sum(dim, keepdim=True).add_(slack)
         p.div_(total)
-        ctx.save_for_backward(p, slack.div_(total))
+        slack.div_(total)
+        ctx.save_for_backward(p, slack)
+        ctx.set_materialize_grads(False)
         ctx.eps, ctx.dim = eps, dim
-        return p
+        return p, slack
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (g,) = grads
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        g, g_slack = grads
         p, slack = ctx.saved_tensors
+        if g is None:  # only in a second derivative
+            g = torch.zeros_like(p)
         grad = p * g
         mean = grad.sum(ctx.dim, keepdim=True)
-        grad_mu = slack * mean * -ctx.eps
-        return (grad - p * mean) * ctx.eps, grad_mu, None, None
+        if g_slack is None:
+            return (grad - p * mean) * ctx.eps, slack * mean * -ctx.eps, None, None
+        mean = mean + slack * g_slack
+        return (grad - p * mean) * ctx.eps, slack * (g_slack - mean) * ctx.eps, None, None
 
 
 def entropic(a: Tensor, mu: float | Tensor = MU, eps: float = EPS, dim: int = 1) -> Tensor:
@@ -37,8 +48,8 @@ def entropic(a: Tensor, mu: float | Tensor = MU, eps: float = EPS, dim: int = 1)
 
     ``eps`` is the sharpness: large gives `one_hot`, small gives ``1 / (K + 1)`` each.
     """
-    a, mu, dim = place(a, mu, eps, dim)
-    return EntropicFunction.apply(a, mu, eps, dim)
+    a, mu, dim = align_margin(a, mu, eps, dim)
+    return EntropicFunction.apply(a, mu, eps, dim)[0]
 
 
 class Entropic(nn.Module):
@@ -46,6 +57,7 @@ class Entropic(nn.Module):
 
     def __init__(self, mu: float = MU, eta: float = ETA, eps: float = EPS, dim: int = 1):
         super().__init__()
+        check_constants(mu=mu, eta=eta, eps=eps)
         self.mu, self.eta, self.eps, self.dim = mu, eta, eps, dim
 
     def forward(self, a: Tensor) -> Tensor:
@@ -53,3 +65,6 @@ class Entropic(nn.Module):
 
     def extra_repr(self) -> str:
         return f"mu={self.mu}, eta={self.eta}, eps={self.eps}, dim={self.dim}"
+
+
+register("entropic", lambda channels, **constants: Entropic(**constants), {"mu": MU, "eta": ETA, "eps": EPS})

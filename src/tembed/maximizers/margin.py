@@ -1,35 +1,45 @@
-"""The threshold ``mu`` that competes with the activations through the slack ``q``."""
+"""The threshold ``mu`` that competes with the activations through the slack ``q``, and the ranges of the constants."""
+
+import math
 
 import torch
 from torch import Tensor
 
 from tembed.errors import TembedError
 
-MU = 2.5
-"""The paper's threshold for ResNet20 on CIFAR-10 (§4.1)."""
-ETA = 17.0
-"""The paper's output scale, the mean of ``sum_k p_k`` after BN-ReLU (§4.1)."""
-EPS = 1.0
-"""The paper's sharpness (§4.1)."""
+
+def check_constants(*, mu: float | Tensor = 0.0, eta: float = 1.0, eps: float = 1.0) -> None:
+    """`TembedError` unless ``eta`` and ``eps`` are positive and finite and ``mu`` is a number or an infinity.
+
+    A tensor ``mu`` is not checked: NaN in it gives NaN, as NaN in the activations does.
+    """
+    for name, value in (("eta", eta), ("eps", eps)):
+        if not 0 < value < math.inf:
+            raise TembedError(f"`{name}` is {value}; it must be positive and finite")
+    if not isinstance(mu, Tensor) and math.isnan(mu):
+        raise TembedError("`mu` is nan; it must be a number, or an infinity for the limit")
 
 
-def place(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor, int]:
-    """``a``, ``mu`` in ``a``'s shape with size 1 along ``dim``, and ``dim`` counted from the front."""
+def align_margin(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor, int]:
+    """``a``, ``mu`` in the shape of ``a`` with size 1 along ``dim``, and ``dim`` counted from the front.
+
+    An infinite ``mu`` becomes the largest finite number, so that differences stay defined: the results are the limits.
+    """
     if not -a.ndim <= dim < a.ndim:
-        raise TembedError(f"dim={dim} is not an axis of activations of shape {tuple(a.shape)}")
+        raise TembedError(f"`dim` is {dim}, which is not an axis of activations of shape {tuple(a.shape)}")
     dim %= a.ndim
     if a.shape[dim] == 0:
-        raise TembedError(f"no activations along dim={dim}: shape {tuple(a.shape)}")
+        raise TembedError(f"there are no activations along `dim` {dim}: the shape is {tuple(a.shape)}")
     if not a.is_floating_point():
         raise TembedError(f"activations must be floating point, not {a.dtype}")
-    if not eps > 0:
-        raise TembedError(f"eps, the sharpness, must be positive, not {eps}")
+    check_constants(mu=mu, eps=eps)
     shape = (*a.shape[:dim], 1, *a.shape[dim + 1 :])
-    margin = torch.as_tensor(mu, dtype=a.dtype, device=a.device)
+    largest = torch.finfo(a.dtype).max
+    margin = torch.as_tensor(mu, dtype=a.dtype, device=a.device).clamp(-largest, largest)
     try:
         return a, margin.expand(shape), dim
     except RuntimeError:
         raise TembedError(
-            f"mu of shape {tuple(margin.shape)} does not broadcast to {shape}: size 1 along dim={dim}, else as the "
-            "activations"
+            f"`mu` has shape {tuple(margin.shape)}, which does not broadcast to {shape}: it needs size 1 along the "
+            f"axis {dim} and otherwise the shape of the activations"
         ) from None

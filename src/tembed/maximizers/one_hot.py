@@ -5,17 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tembed.maximizers.margin import ETA, MU, place
+from tembed.maximizers.margin import align_margin, check_constants
+from tembed.maximizers.registry import register
+from tembed.paper import ETA, MU
 
 
 class OneHotFunction(torch.autograd.Function):
-    """The linear program's solution; it is piecewise constant, so the gradient is zero."""
+    """The linear program's solution. It is piecewise constant, so the gradient is zero."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mu: Tensor, dim: int) -> Tensor:
         ctx.margin_shape = mu.shape
         top, index = a.max(dim, keepdim=True)
-        return torch.zeros_like(a).scatter_(dim, index, (top > mu).to(a.dtype))
+        p = torch.zeros_like(a).scatter_(dim, index, (top > mu).to(a.dtype))
+        return p.masked_fill_(top.isnan() | mu.isnan(), torch.nan)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -24,16 +27,17 @@ class OneHotFunction(torch.autograd.Function):
 
 
 def one_hot(a: Tensor, mu: float | Tensor = MU, dim: int = 1) -> Tensor:
-    """One-hot of the largest activation along ``dim`` if it exceeds ``mu``, else zeros (P1)."""
-    a, mu, dim = place(a, mu, 1.0, dim)
+    """One-hot of the largest activation along ``dim`` if it exceeds ``mu``, else zeros (P1); NaN where one is NaN."""
+    a, mu, dim = align_margin(a, mu, 1.0, dim)
     return OneHotFunction.apply(a, mu, dim)
 
 
 class OneHot(nn.Module):
-    """`one_hot`, scaled by ``eta``. Nothing can be learnt through it."""
+    """`one_hot`, scaled by ``eta``. Its gradient is zero, so nothing in front of it can learn."""
 
     def __init__(self, mu: float = MU, eta: float = ETA, dim: int = 1):
         super().__init__()
+        check_constants(mu=mu, eta=eta)
         self.mu, self.eta, self.dim = mu, eta, dim
 
     def forward(self, a: Tensor) -> Tensor:
@@ -41,3 +45,6 @@ class OneHot(nn.Module):
 
     def extra_repr(self) -> str:
         return f"mu={self.mu}, eta={self.eta}, dim={self.dim}"
+
+
+register("one-hot", lambda channels, **constants: OneHot(**constants), {"mu": MU, "eta": ETA})

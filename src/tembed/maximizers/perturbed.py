@@ -1,60 +1,72 @@
-"""P2: the expected best match under Gaussian noise (§3.1, Prop. 3.1), exactly.
+"""P2: the expected best match under Gaussian noise (§3.1, Prop. 3.1), exactly and by sampling.
 
-The noise is independent and the feasible set a simplex, so the expectation is a one-dimensional integral over the
+The noise is independent and the feasible set is a simplex, so the expectation is a one-dimensional integral over the
 winner's value ``t``. With ``b = eps [a; mu]``, ``u_j = t - b_j`` and the normal density phi and distribution Phi::
 
     p_k       = ∫ phi(u_k) Π_{j≠k} Phi(u_j) dt
     (J^T g)_i = eps ∫ E r_i (g_i R - G) dt,   r_j = phi(u_j) / Phi(u_j),  E = Π_j Phi(u_j),  R = Σ r_j,  G = Σ g_j r_j
 
-over the activations and the slack, whose ``g`` is 0. The trapezoid rule converges geometrically on it. ``sampled.py``
-has the paper's estimate by 600 draws.
+Sums and products run over the activations and the slack, whose ``g`` is 0. The trapezoid rule converges geometrically.
+The paper estimates ``p`` and the Jacobian from 600 noise samples instead: `SampledFunction`.
 """
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from tembed.errors import TembedError
-from tembed.maximizers.margin import EPS, ETA, MU, place
-from tembed.maximizers.sampled import SAMPLES, SampledFunction
-from tembed.ops import perturbed as kernel
+from tembed.maximizers.margin import align_margin, check_constants
+from tembed.maximizers.registry import register
+from tembed.ops import perturbed as op
+from tembed.ops.autograd import wants_double_backward
+from tembed.paper import EPS, ETA, MU, SAMPLES
+
+CHUNK = 1 << 22
+"""Noise numbers drawn at once, so that memory does not grow with the number of samples."""
 
 
-def nodes(kernels: int, dtype: torch.dtype) -> kernel.Nodes:
-    """First and last node, counted from the largest of ``b``, and their number.
+class Nodes(NamedTuple):
+    """The nodes of the trapezoid rule: first and last, relative to the largest of ``b``, and their number."""
 
-    More kernels make the integrand narrower, and so need a finer step. In float32 the error stays within 4e-6 in the
-    value and 4e-5 in the gradient for up to 256 kernels.
+    low: float
+    high: float
+    number: int
+
+
+def quadrature(kernels: int, dtype: torch.dtype) -> Nodes:
+    """The nodes for this many kernels. More kernels make the integrand narrower and so need a finer step.
+
+    In float32 the error stays below 4e-6 in the value and 4e-5 in the gradient for up to 256 kernels. In float64 it
+    stays below 1e-10 in both for up to 1000.
     """
     if dtype == torch.float64:
-        return -8.5, 8.5, 64
-    return -4.5, 5.0, max(20, 12 + 2 * kernels.bit_length())
+        return Nodes(-8.5, 8.5, max(64, 48 + 8 * kernels.bit_length()))
+    return Nodes(-4.5, 5.0, max(20, 12 + 2 * kernels.bit_length()))
 
 
 class PerturbedFunction(torch.autograd.Function):
-    """The integral and its closed-form gradient; keeps only its inputs, and recomputes the nodes in backward."""
+    """The integral and its closed-form gradient. Keeps only its inputs and visits the nodes again in backward."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
         ctx.save_for_backward(a, mu)
         ctx.eps, ctx.dim = eps, dim
-        if _has_kernel(a):
-            return perturbed_forward(a, mu, eps, dim)
+        if op.has_kernel(a):
+            return op.perturbed_forward(a, mu, eps, dim, *quadrature(a.shape[dim], a.dtype))
         return integrate(a, mu, eps, dim)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         a, mu = ctx.saved_tensors
-        if _has_kernel(a):
-            grad, grad_mu = perturbed_backward(g, a, mu, ctx.eps, ctx.dim)
-        else:
-            grad, grad_mu = integrate_gradient(g, a, mu, ctx.eps, ctx.dim)
-        return grad, grad_mu, None, None
+        if wants_double_backward():
+            return *integrate_gradient(g, a, mu, ctx.eps, ctx.dim), None, None
+        if op.has_kernel(a):
+            nodes = quadrature(a.shape[ctx.dim], a.dtype)
+            return *op.perturbed_backward(g, a, mu, ctx.eps, ctx.dim, *nodes), None, None
+        return *integrate_gradient(g, a, mu, ctx.eps, ctx.dim), None, None
 
 
 def perturbed(
@@ -69,17 +81,21 @@ def perturbed(
 ) -> Tensor:
     """Probability that each activation along ``dim`` is the largest of ``[a; mu] + z / eps``, ``z ~ N(0, I)`` (P2).
 
-    ``method="exact"`` integrates; ``method="sample"`` is the paper's estimate from ``samples`` draws of
-    ``generator`` (by default torch's global one).
+    ``method="exact"`` integrates. ``method="sample"`` is the paper's estimate from ``samples`` draws of
+    ``generator`` (by default torch's global one). Half precision is computed in float32. Where an activation is NaN,
+    so are all probabilities.
     """
     if method not in ("exact", "sample"):
-        raise TembedError(f"method must be 'exact' or 'sample', not {method!r}")
-    a, mu, dim = place(a, mu, eps, dim)
+        raise TembedError(f"`method` is {method!r}; it must be 'exact' or 'sample'")
+    if samples < 1:
+        raise TembedError(f"`samples` is {samples}; it must be at least 1")
+    a, mu, dim = align_margin(a, mu, eps, dim)
+    dtype = a.dtype
+    if dtype in (torch.float16, torch.bfloat16):  # too coarse for the nodes, and for counting samples
+        a, mu = a.float(), mu.float()
     if method == "sample":
-        return SampledFunction.apply(a, mu, eps, dim, samples, generator)
-    if a.dtype in (torch.float16, torch.bfloat16):  # too coarse for the nodes
-        return PerturbedFunction.apply(a.float(), mu.float(), eps, dim).to(a.dtype)
-    return PerturbedFunction.apply(a, mu, eps, dim)
+        return SampledFunction.apply(a, mu, eps, dim, samples, generator).to(dtype)
+    return PerturbedFunction.apply(a, mu, eps, dim).to(dtype)
 
 
 class Perturbed(nn.Module):
@@ -96,6 +112,7 @@ class Perturbed(nn.Module):
         samples: int = SAMPLES,
     ):
         super().__init__()
+        check_constants(mu=mu, eta=eta, eps=eps)
         self.mu, self.eta, self.eps, self.dim = mu, eta, eps, dim
         self.method, self.samples = method, samples
 
@@ -104,75 +121,106 @@ class Perturbed(nn.Module):
         return self.eta * p
 
     def extra_repr(self) -> str:
-        how = self.method if self.method == "exact" else f"{self.method}({self.samples})"
-        return f"mu={self.mu}, eta={self.eta}, eps={self.eps}, dim={self.dim}, method={how}"
+        method = self.method if self.method == "exact" else f"{self.method}({self.samples})"
+        return f"mu={self.mu}, eta={self.eta}, eps={self.eps}, dim={self.dim}, method={method}"
 
 
 def integrate(a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
-    """``p`` by a loop over the nodes, on any device; the reference of the kernel."""
+    """``p`` by a loop over the nodes, on any device: the reference for the kernel."""
     p = torch.zeros_like(a)
-    for r, _, mass in _visit(a, mu, eps, dim):
+    for r, _, mass in _visit_nodes(a, mu, eps, dim):
         p.addcmul_(r, mass)
+        del r  # free its memory before the next node is evaluated
     return p
 
 
 def integrate_gradient(g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor]:
-    """``J^T g`` for the activations and for the slack, by a loop over the nodes."""
+    """``J^T g`` for the activations and for the slack, by a loop over the nodes. Can be differentiated again."""
     grad, grad_mu = torch.zeros_like(a), torch.zeros_like(mu)
-    for r, r_slack, mass in _visit(a, mu, eps, dim):
-        total = r.sum(dim, keepdim=True).add_(r_slack)
+    for r, r_slack, mass in _visit_nodes(a, mu, eps, dim):
+        total = r.sum(dim, keepdim=True) + r_slack
         weighted = (r * g).sum(dim, keepdim=True)
         grad_mu.addcmul_(mass * r_slack, weighted, value=-eps)
-        grad.addcmul_(r.mul_(mass), (g * total).sub_(weighted), value=eps)
+        grad.addcmul_(r * mass, (g * total).sub_(weighted), value=eps)
+        del r  # as above
     return grad, grad_mu
 
 
-def _visit(a: Tensor, mu: Tensor, eps: float, dim: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _visit_nodes(a: Tensor, mu: Tensor, eps: float, dim: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """At each node: ``r`` of the activations, ``r`` of the slack, and ``E`` times the node's weight."""
-    low, high, count = nodes(a.shape[dim], a.dtype)
-    step = (high - low) / (count - 1)
-    top = torch.maximum(a.amax(dim, keepdim=True), mu)
-    far, far_slack = (top - a).mul_(eps), (top - mu).mul_(eps)  # nonnegative, so that u >= low and Phi(u) > 0
-    for n in range(count):
-        t = low + n * step
-        r, cdf = _ratio(far + t)
-        r_slack, mass = _ratio(far_slack + t)
-        mass.mul_(cdf.prod(dim, keepdim=True)).mul_(step)
-        yield r, r_slack, mass
+    low, high, number = quadrature(a.shape[dim], a.dtype)
+    step = (high - low) / (number - 1)
+    top = torch.maximum(a.amax(dim, keepdim=True), mu).detach()  # the integral does not depend on where the nodes are
+    below, below_slack = (top - a) * eps, (top - mu) * eps  # nonnegative, so that u >= low and Phi(u) > 0
+    for n in range(number):
+        yield _evaluate_node(below, below_slack, low + n * step, step, dim)
+
+
+def _evaluate_node(
+    below: Tensor, below_slack: Tensor, t: float, weight: float, dim: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    r, cdf = _ratio(below + t)
+    r_slack, cdf_slack = _ratio(below_slack + t)
+    return r, r_slack, cdf.prod(dim, keepdim=True) * cdf_slack * weight
 
 
 def _ratio(u: Tensor) -> tuple[Tensor, Tensor]:
-    """``phi(u) / Phi(u)``, in the place of ``u``, and ``Phi(u)``."""
-    cdf = (u * -math.sqrt(0.5)).erfc_().mul_(0.5)
-    return u.square_().mul_(-0.5).exp_().div_(cdf).mul_(1 / math.sqrt(2 * math.pi)), cdf
+    """``phi(u) / Phi(u)`` and ``Phi(u)``."""
+    cdf = torch.erfc(u * -math.sqrt(0.5)).mul_(0.5)
+    density = u.square().mul_(-0.5).exp_()
+    return (density / cdf).mul_(1 / math.sqrt(2 * math.pi)), cdf
 
 
-def _has_kernel(a: Tensor) -> bool:
-    """An exported program keeps the plain loop, and so does not depend on this package."""
-    return a.device.type == "cpu" and a.dtype == torch.float32 and not torch.compiler.is_exporting()
+class SampledFunction(torch.autograd.Function):
+    """The paper's estimate: ``p = E[p~]`` and ``J^T g = eps E[z (g^T p~)]`` (Prop. 3.1), as means over noise samples.
+
+    Backward draws the same noise again instead of keeping it. There is no second derivative.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, mu: Tensor, eps: float, dim: int, samples: int, generator: torch.Generator | None
+    ) -> Tensor:
+        device = generator.device if generator is not None else "cpu"
+        seed = int(torch.randint(2**62, (), generator=generator, device=device).item())
+        b = torch.cat([a, mu], dim)
+        b = (b - b.amax(dim, keepdim=True)).mul_(eps)  # relative to the largest, so that a large `eps` stays finite
+        counts = torch.zeros_like(b)
+        for noise, winner in _draw(b, dim, samples, seed):
+            counts += noise.zero_().scatter_(dim + 1, winner, 1.0).sum(0)
+        ctx.save_for_backward(b)
+        ctx.eps, ctx.dim, ctx.samples, ctx.seed = eps, dim, samples, seed
+        p = counts.narrow(dim, 0, a.shape[dim]).div(samples)
+        return p.masked_fill_(_has_nan(b, dim), torch.nan)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        if wants_double_backward():
+            raise TembedError("the sampled estimate has no second derivative; use the exact form (method='exact')")
+        (b,) = ctx.saved_tensors
+        g = torch.cat([g, torch.zeros_like(g.narrow(ctx.dim, 0, 1))], ctx.dim)  # 0 for the slack
+        grad = torch.zeros_like(b)
+        for noise, winner in _draw(b, ctx.dim, ctx.samples, ctx.seed):
+            grad += noise.mul_(g.expand_as(noise).gather(ctx.dim + 1, winner)).sum(0)
+        grad.mul_(ctx.eps / ctx.samples).masked_fill_(_has_nan(b, ctx.dim), torch.nan)
+        kernels = b.shape[ctx.dim] - 1
+        return grad.narrow(ctx.dim, 0, kernels), grad.narrow(ctx.dim, kernels, 1), None, None, None, None
 
 
-@torch.library.custom_op("tembed::perturbed_forward", mutates_args=(), device_types="cpu")
-def perturbed_forward(a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
-    library = kernel.load()
-    if library is None:
-        return integrate(a, mu, eps, dim)
-    return kernel.forward(library, a, mu, eps, dim, nodes(a.shape[dim], a.dtype))
+def _draw(b: Tensor, dim: int, samples: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Chunks of the noise ``(n, *b.shape)``, and the index that wins under each sample, with size 1 along ``dim``."""
+    generator = torch.Generator(b.device).manual_seed(seed)
+    chunk = max(1, CHUNK // max(1, b.numel()))
+    for start in range(0, samples, chunk):
+        size = (min(chunk, samples - start), *b.shape)
+        noise = torch.randn(size, generator=generator, dtype=b.dtype, device=b.device)
+        yield noise, (b + noise).argmax(dim + 1, keepdim=True)
 
 
-@torch.library.custom_op("tembed::perturbed_backward", mutates_args=(), device_types="cpu")
-def perturbed_backward(g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor]:
-    library = kernel.load()
-    if library is None:
-        return integrate_gradient(g, a, mu, eps, dim)
-    return kernel.backward(library, g, a, mu, eps, dim, nodes(a.shape[dim], a.dtype))
+def _has_nan(b: Tensor, dim: int) -> Tensor:
+    return b.isnan().any(dim, keepdim=True)
 
 
-@perturbed_forward.register_fake
-def _(a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
-    return kernel.empty_result(a, dim)
-
-
-@perturbed_backward.register_fake
-def _(g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor]:
-    return kernel.empty_result(a, dim), a.new_empty(mu.shape)
+_CONSTANTS = {"mu": MU, "eta": ETA, "eps": EPS}
+register("perturbed", lambda channels, **constants: Perturbed(**constants), _CONSTANTS)
+register("perturbed-sampled", lambda channels, **constants: Perturbed(**constants, method="sample"), _CONSTANTS)

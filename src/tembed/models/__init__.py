@@ -1,10 +1,18 @@
-"""The networks of the paper (§3.4, appendix A). Importing this registers them all."""
+"""The networks of the paper (§3.4, appendix A). Importing this package registers them all."""
 
 from tembed.models import densenet, resnet, wide_resnet
 from tembed.models.network import Network, Output, Trace
-from tembed.models.registry import canonical_name, create_model, list_models, register_model
+from tembed.models.registry import (
+    ModelInfo,
+    canonical_name,
+    create_model,
+    list_models,
+    model_info,
+    register_model,
+)
 
 __all__ = [
+    "ModelInfo",
     "Network",
     "Output",
     "Trace",
@@ -12,6 +20,7 @@ __all__ = [
     "create_model",
     "densenet",
     "list_models",
+    "model_info",
     "register_model",
     "resnet",
     "wide_resnet",

@@ -4,16 +4,60 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tembed.embedding import FeatureEmbedding
 from tembed.maximizers import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
-from tembed.ops.dense_stage import DenseLayer, DenseStage
+from tembed.ops import dense_stage as op
+from tembed.ops.autograd import has_hooks
+from tembed.ops.conv3x3 import Conv3x3
 
 GROWTH = 12
-LAYERS = 16  # in each stage
+LAYERS = 16
+"""Layers of a stage."""
+
+
+class DenseLayer(nn.Module):
+    """1x1 to four times the growth, 3x3 to the growth, appended to the input (Huang et al. 2017)."""
+
+    def __init__(self, channels: int, growth: int):
+        super().__init__()
+        self.preact = BNReLU(channels)
+        self.reduce = nn.Conv2d(channels, 4 * growth, 1)
+        self.norm = BNReLU(4 * growth)
+        self.grow = Conv3x3(4 * growth, growth, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.grow(self.norm(self.reduce(self.preact(x))))], dim=1)
+
+    @property
+    def is_original(self) -> bool:
+        """Whether nobody has replaced, subclassed or hooked this layer or a module of it."""
+        expected = {
+            self: DenseLayer,
+            self.preact: BNReLU,
+            self.reduce: nn.Conv2d,
+            self.norm: BNReLU,
+            self.grow: Conv3x3,
+        }
+        return all(type(module) is kind and not has_hooks(module) for module, kind in expected.items())
+
+
+class DenseStage(nn.Sequential):
+    """Dense layers, then perhaps a transition. In training on the CPU, one fused operation replaces the layers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = [layer for layer in self if isinstance(layer, DenseLayer)]
+        modules = [op.DenseLayerModules(layer.preact, layer.reduce, layer.norm, layer.grow) for layer in layers]
+        if not (op.has_kernel(modules, x) and all(layer.is_original for layer in layers)):
+            return super().forward(x)
+        x = op.dense_stage(modules, x)
+        for module in list(self)[len(layers) :]:
+            x = module(x)
+        return x
 
 
 def dense_layers(channels: int) -> tuple[list[DenseLayer], int]:
@@ -22,7 +66,7 @@ def dense_layers(channels: int) -> tuple[list[DenseLayer], int]:
 
 
 def transition(channels: int) -> tuple[nn.Sequential, int]:
-    """Halve the channels and the side, and say the width."""
+    """A transition that halves the channels and the side, and its width."""
     out = channels // 2
     return nn.Sequential(BNReLU(channels), nn.Conv2d(channels, out, 1), nn.AvgPool2d(2)), out
 
@@ -38,20 +82,29 @@ def densenet(num_classes: int, input_size: int, *, block: BlockFactory | None = 
         if shrinks:
             reduction, width = transition(width)
         stages.append(DenseStage(*layers, *reduction))
-    placed = None
+    embedding = None
     if block:
-        placed = block(width, num_classes, **block_options)
-        width = placed.out_channels
+        embedding = block(width, num_classes, **block_options)
+        width = embedding.out_channels
     layers, width = dense_layers(width)
-    return Network(stem, stages, placed, DenseStage(*layers), width, num_classes)
+    return Network(stem, stages, embedding, DenseStage(*layers), width, num_classes)
 
 
 _dense_block = partial(FeatureEmbedding, norm_before_pool=True, bias=True)
 
-register_model("dn100", densenet)
-register_model("dn100-embed", partial(densenet, block=_dense_block), BLOCK_OPTIONS)
+register_model("dn100", densenet, label="DN100", block=None)
+register_model(
+    "dn100-embed",
+    partial(densenet, block=_dense_block),
+    label="DN100-Ours",
+    block="embed",
+    options=BLOCK_OPTIONS,
+    defaults={"smooth_shortcut": False},
+)
 register_model(
     "dn100-embed-cat",
     partial(densenet, block=partial(_dense_block, concat=True)),
-    ("softmax_on_bn", "window"),
+    label="DN100-Ours-C",
+    block="embed",
+    options=("softmax_on_bn", "window"),
 )

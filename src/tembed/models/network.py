@@ -1,4 +1,4 @@
-"""The frame that all networks share: stem, three stages, the block, the last stage, the head (Fig. 2)."""
+"""What all networks have in common: stem, three stages, the block, the last stage, the head (Fig. 2)."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from tembed.maximizers import BNReLU
 
 Block = FeatureEmbedding | DeepSupervision
 BlockFactory = Callable[..., Block]
-"""Called with the channels, the classes and the block's options."""
+"""Called with the numbers of channels and classes, and the options of the block."""
 
 
 class Output(NamedTuple):
-    """What every network returns, in training and in evaluation alike.
+    """What every network returns, in training and in evaluation.
 
-    ``logits``: ``(N, C)``. ``scores``: ``(N, C, H, W)``, one score a class and patch; None without a block.
+    ``logits``: ``(N, C)``. ``scores``: ``(N, C, H, W)``, one score per class and patch; None without a block.
     """
 
     logits: Tensor
@@ -24,11 +24,11 @@ class Output(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The named maps that the analysis reads (§4.3); those of the block are None where there is none.
+    """The named maps that the analysis reads (§4.3). Those of the block are None in a network without one.
 
     ``block_input``: the output of stage 3. ``scores``, ``softmax``: class scores of each patch and their soft-max.
     ``mixing``: weights of the class vectors. ``embedding``: ``f'``. ``block_output``: the input of stage 4; without a
-    block, the same map as ``block_input``. ``logits``: the head's.
+    block, the same map as ``block_input``. ``logits``: the output of the head.
     """
 
     block_input: Tensor
@@ -41,7 +41,7 @@ class Trace(NamedTuple):
 
 
 class Network(nn.Module):
-    """Images ``(N, 3, H, W)`` to `Output`. The networks differ in what they put into this frame."""
+    """Images ``(N, 3, H, W)`` to `Output`. The networks differ in the modules that they pass here."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Network(nn.Module):
         return self.stage3(self.stage2(self.stage1(self.stem(x))))
 
     def classify(self, f: Tensor) -> Tensor:
-        """Everything behind the block."""
+        """Everything after the block: ``(N, width, H, W)`` to logits ``(N, C)``."""
         return self.head(self.norm(self.stage4(f)).mean((2, 3)))
 
     def forward(self, x: Tensor) -> Output:
@@ -77,7 +77,7 @@ class Network(nn.Module):
         return Output(self.classify(f), scores)
 
     def trace(self, x: Tensor) -> Trace:
-        """The same computation as `forward`, with the maps on the way."""
+        """The same computation as `forward`, with the intermediate maps."""
         f = self.features(x)
         if self.block is None:
             return Trace(f, None, None, None, None, f, self.classify(f))

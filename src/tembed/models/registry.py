@@ -1,31 +1,72 @@
 """The networks by name: ``create_model("rn26-embed")``, or by the paper's label, ``create_model("RN26-Ours")``."""
 
 import difflib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+import torch
+
+from tembed import maximizers
+from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError
 from tembed.models.network import Network
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
-"""What a user of an ``-embed`` network may set of its `FeatureEmbedding`."""
+"""Options of `FeatureEmbedding` that the ``-embed`` networks accept."""
 
 
-class Entry(NamedTuple):
-    """How a network is built, and the options that it takes."""
+@dataclass(frozen=True)
+class ModelInfo:
+    """Everything about a registered network.
 
+    ``build``: called as ``build(num_classes, input_size, **options)``. ``label``: the paper's, or None. ``block``:
+    "embed" (`FeatureEmbedding`), "aux" (`DeepSupervision`) or None. ``options``: what `create_model` accepts besides
+    the constants of the maximizer. ``defaults``: values of options that differ from those of the dataset.
+    """
+
+    name: str
     build: Callable[..., Network]
-    options: tuple[str, ...]
+    label: str | None = None
+    block: str | None = None
+    options: tuple[str, ...] = ()
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_block(self) -> bool:
+        """Whether the network feeds its patch scores back (§3.3)."""
+        return self.block == "embed"
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether `Output.scores` is there for the patch loss (Eq. 3.1)."""
+        return self.block in ("embed", "aux")
 
 
-_ENTRIES: dict[str, Entry] = {}
+_ENTRIES: dict[str, ModelInfo] = {}
 
 
-def register_model(name: str, build: Callable[..., Network], options: tuple[str, ...] = ()) -> None:
-    """Make ``build(num_classes, input_size, **options)`` known to `create_model`."""
+def register_model(
+    name: str,
+    build: Callable[..., Network],
+    *,
+    label: str | None = None,
+    block: str | None = "auto",
+    options: tuple[str, ...] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a network known to `create_model`; the arguments are the fields of `ModelInfo`.
+
+    With ``block="auto"``, `model_info` builds the network once, without memory for its weights, to look for the block.
+    A network with the option "maximizer" also accepts every constant of the chosen maximizer as an option.
+    """
     if name in _ENTRIES:
-        raise TembedError(f"a model named {name!r} is registered already")
-    _ENTRIES[name] = Entry(build, options)
+        raise TembedError(f"a model named {name!r} is already registered")
+    if name != _plain(name):
+        raise TembedError(f"`name` is {name!r}; it must be in lower case with hyphens: {_plain(name)!r}")
+    if block not in ("auto", "embed", "aux", None):
+        raise TembedError(f"`block` is {block!r}; it must be 'auto', 'embed', 'aux' or None")
+    _ENTRIES[name] = ModelInfo(name, build, label, block, tuple(options), dict(defaults or {}))
 
 
 def list_models() -> list[str]:
@@ -33,46 +74,79 @@ def list_models() -> list[str]:
     return sorted(_ENTRIES)
 
 
+def model_info(name: str) -> ModelInfo:
+    """Everything about a network, by its name or its label."""
+    info = _ENTRIES[canonical_name(name)]
+    if info.block == "auto":
+        info = ModelInfo(info.name, info.build, info.label, _find_block(info), info.options, info.defaults)
+        _ENTRIES[info.name] = info
+    return info
+
+
 def model_options(name: str) -> tuple[str, ...]:
     """The options that `create_model` takes for this network."""
-    return _ENTRIES[canonical_name(name)].options
+    return model_info(name).options
 
 
 def canonical_name(name: str) -> str:
-    """Our name for a name of ours or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
-    plain = name.strip().lower().replace("_", "-").rstrip(".")
-    plain = plain.replace("-ours-c", "-embed-cat").replace("-ours", "-embed")
+    """The registered name for a name or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
+    plain = _plain(name)
+    plain = next((info.name for info in _ENTRIES.values() if info.label and _plain(info.label) == plain), plain)
     if plain not in _ENTRIES:
         near = difflib.get_close_matches(plain, _ENTRIES, n=3, cutoff=0.5)
-        hint = f"near it: {', '.join(near)}" if near else f"there are: {', '.join(list_models())}"
+        hint = f"did you mean one of these: {', '.join(near)}?" if near else f"choose from: {', '.join(list_models())}"
         raise TembedError(f"unknown model {name!r}; {hint}")
     return plain
 
 
 def create_model(name: str, num_classes: int = 10, input_size: int = 32, **options: Any) -> Network:
-    """A freshly initialised network of Table 1 or of the ablation.
+    """A freshly initialised network of Table 1, of the ablation, or of `register_model`.
 
     Args:
         name: one of `list_models`, or the paper's label for it.
         num_classes: ``C``.
-        input_size: side of the images it is laid out for. From 64 on it has the Mini-ImageNet layout, which halves
-            the map once more, so that the block sees maps of about CIFAR's size.
-        options: ``maximizer``, ``mu``, ``eta``, ``eps`` for what follows the 3x3 convolutions of the RN networks
-            (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``window`` for the block of the ``-embed`` ones.
+        input_size: side of the images that the network is designed for. From 64 on it has the Mini-ImageNet layout,
+            which halves the map once more, so that the block sees maps of about the size of CIFAR's.
+        options: ``maximizer`` and its constants (``mu``, ``eta``, ``eps``) for what follows the 3x3 convolutions of
+            the RN networks (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``window`` for the block of the ``-embed``
+            networks.
     """
-    name = canonical_name(name)
-    build, known = _ENTRIES[name]
-    if num_classes < 1 or input_size < 8:
-        raise TembedError(
-            f"num_classes must be at least 1 and input_size at least 8, not {num_classes} and {input_size}"
-        )
+    info = _ENTRIES[canonical_name(name)]
+    for argument, value, least in (("num_classes", num_classes, 1), ("input_size", input_size, 8)):
+        if value < least:
+            raise TembedError(f"`{argument}` is {value}; it must be at least {least}")
+    accepted = list(info.options)
+    if "maximizer" in accepted:
+        accepted += maximizers.constants(options.get("maximizer", "bn-relu"))
     for option in options:
-        if option not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise TembedError(f"{name} has no option {option!r}; {takes}")
-    return build(num_classes, input_size, **options)
+        if option not in accepted:
+            takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
+            raise TembedError(f"{info.name} has no option {option!r}{_with_maximizer(info, options)}; {takes}")
+    return info.build(num_classes, input_size, **options)
 
 
 def shrinks_early(input_size: int) -> bool:
     """Whether images are large enough for the Mini-ImageNet layout (appendix A)."""
     return input_size >= 64
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").rstrip(".")
+
+
+def _with_maximizer(info: ModelInfo, options: Mapping[str, Any]) -> str:
+    return f" with the maximizer {options.get('maximizer', 'bn-relu')}" if "maximizer" in info.options else ""
+
+
+def _find_block(info: ModelInfo) -> str | None:
+    """The kind of block that the network contains."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                model = info.build(2, 32)
+        except (NotImplementedError, RuntimeError):  # the build reads the values of tensors
+            model = info.build(2, 32)
+    kinds = [type(module) for module in model.modules()]
+    if any(issubclass(kind, FeatureEmbedding) for kind in kinds):
+        return "embed"
+    return "aux" if any(issubclass(kind, DeepSupervision) for kind in kinds) else None

@@ -19,8 +19,9 @@ Maximizer = Callable[[int], nn.Module]
 class Bottleneck(nn.Module):
     """Pre-activation bottleneck unit, 1x1 - 3x3 - 1x1 (He et al. 2016).
 
-    The 3x3 convolution matches its kernels, ``maximizer`` picks among them, and the last 1x1 convolution writes
-    the picked kernels' vectors (§3.1). A projecting shortcut reads the pre-activated input, a plain one the raw.
+    The 3x3 convolution matches its kernels, ``maximizer`` picks among them, and the last 1x1 convolution writes the
+    vectors of the picked kernels (§3.1). A projection shortcut reads the pre-activated input, an identity shortcut the
+    raw input.
     """
 
     def __init__(
@@ -53,8 +54,8 @@ class Bottleneck(nn.Module):
 
 
 def stage(channels: int, inner: int, out: int, units: int, stride: int, maximizer: Maximizer) -> nn.Sequential:
-    """Units of one width; the first one strides and projects."""
-    # The stem's BN-ReLU serves the very first unit, the only one that reads 16 channels.
+    """Units of one width. The first one strides and has a projection shortcut."""
+    # The stem already ends in BN-ReLU, so the very first unit, the only one with 16 input channels, has none.
     first = Bottleneck(
         channels, inner, out, stride=stride, project=True, preactivate=channels != 16, maximizer=maximizer
     )
@@ -70,16 +71,15 @@ def resnet(
     four_stages: bool = True,
     block: BlockFactory | None = None,
     maximizer: str = "bn-relu",
-    mu: float = maximizers.MU,
-    eta: float = maximizers.ETA,
-    eps: float = maximizers.EPS,
-    **block_options: Any,
+    **options: Any,
 ) -> Network:
-    """The frame filled with stages of ``units`` bottlenecks each.
+    """Stages of ``units`` bottlenecks each, with the block before the last.
 
-    ``maximizer``, with its constants, is what follows the 3x3 convolution of each unit; the stem keeps BN-ReLU.
+    ``maximizer`` follows the 3x3 convolution of each unit; the stem keeps BN-ReLU. ``options``: the maximizer's
+    constants and the block's options.
     """
-    pick = partial(maximizers.create, maximizer, mu=mu, eta=eta, eps=eps)
+    constants = {name: options.pop(name) for name in maximizers.constants(maximizer) if name in options}
+    pick = partial(maximizers.create, maximizer, **constants)
     stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), BNReLU(16))
     width = 128 if four_stages else 256
     stages = [
@@ -88,15 +88,31 @@ def resnet(
         stage(128, 128, width, units, 2, pick),
     ]
     last = stage(128, 128, 256, units, 1, pick) if four_stages else nn.Identity()
-    placed = block(width, num_classes, **block_options) if block else None
-    return Network(stem, stages, placed, last, 256, num_classes)
+    embedding = block(width, num_classes, **options) if block else None
+    return Network(stem, stages, embedding, last, 256, num_classes)
 
 
-MAXIMIZER_OPTIONS = ("maximizer", "mu", "eta", "eps")
-
-register_model("rn20", partial(resnet, units=2, four_stages=False), MAXIMIZER_OPTIONS)
-register_model("rn26", partial(resnet, units=2), MAXIMIZER_OPTIONS)
-register_model("rn26-aux", partial(resnet, units=2, block=DeepSupervision), (*MAXIMIZER_OPTIONS, "window"))
-register_model("rn26-embed", partial(resnet, units=2, block=FeatureEmbedding), MAXIMIZER_OPTIONS + BLOCK_OPTIONS)
-register_model("rn38", partial(resnet, units=3), MAXIMIZER_OPTIONS)
-register_model("rn38-embed", partial(resnet, units=3, block=FeatureEmbedding), MAXIMIZER_OPTIONS + BLOCK_OPTIONS)
+register_model("rn20", partial(resnet, units=2, four_stages=False), block=None, options=("maximizer",))
+register_model("rn26", partial(resnet, units=2), label="RN26", block=None, options=("maximizer",))
+register_model(
+    "rn26-aux",
+    partial(resnet, units=2, block=DeepSupervision),
+    label="RN26-aux.",
+    block="aux",
+    options=("maximizer", "window"),
+)
+register_model(
+    "rn26-embed",
+    partial(resnet, units=2, block=FeatureEmbedding),
+    label="RN26-Ours",
+    block="embed",
+    options=("maximizer", *BLOCK_OPTIONS),
+)
+register_model("rn38", partial(resnet, units=3), label="RN38", block=None, options=("maximizer",))
+register_model(
+    "rn38-embed",
+    partial(resnet, units=3, block=FeatureEmbedding),
+    label="RN38-Ours",
+    block="embed",
+    options=("maximizer", *BLOCK_OPTIONS),
+)

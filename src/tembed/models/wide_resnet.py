@@ -15,7 +15,8 @@ from tembed.ops.conv3x3 import Conv3x3
 class BasicUnit(nn.Module):
     """Pre-activation unit of two 3x3 convolutions (Zagoruyko & Komodakis 2016), without dropout.
 
-    Where the width changes, a 1x1 convolution of the pre-activated input is the shortcut, else the raw input.
+    Where the width or the side changes, the shortcut is a 1x1 convolution of the pre-activated input, else the raw
+    input.
     """
 
     def __init__(self, channels: int, out: int, stride: int = 1):
@@ -38,21 +39,25 @@ class BasicUnit(nn.Module):
 
 
 def stage(channels: int, out: int, stride: int) -> nn.Sequential:
+    """Two units; the first one strides."""
     return nn.Sequential(BasicUnit(channels, out, stride), BasicUnit(out, out))
 
 
 def wide_resnet(
     num_classes: int, input_size: int, *, block: BlockFactory | None = None, **block_options: Any
 ) -> Network:
+    """Four stages of two units each, with the block before the last."""
     stem = nn.Conv2d(3, 16, 3, padding=1, bias=False)
     stages = [stage(16, 32, 2 if shrinks_early(input_size) else 1), stage(32, 64, 2), stage(64, 128, 2)]
-    placed = block(128, num_classes, **block_options) if block else None
-    return Network(stem, stages, placed, stage(128, 128, 1), 128, num_classes)
+    embedding = block(128, num_classes, **block_options) if block else None
+    return Network(stem, stages, embedding, stage(128, 128, 1), 128, num_classes)
 
 
-register_model("wrn16", wide_resnet)
+register_model("wrn16", wide_resnet, label="WRN16", block=None)
 register_model(
     "wrn16-embed",
     partial(wide_resnet, block=partial(FeatureEmbedding, norm_before_pool=True)),
-    BLOCK_OPTIONS,
+    label="WRN16-Ours",
+    block="embed",
+    options=BLOCK_OPTIONS,
 )

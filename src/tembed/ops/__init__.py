@@ -1,1 +1,12 @@
-"""C kernels for the CPU, compiled on first use; each has a plain form in torch beside its caller."""
+"""Fast CPU forms of what the networks spend their time on. Each replaces a plain torch form and gives the same result.
+
+The kernels in ``csrc`` are compiled on first use. Where one does not fit (other device, type or layout, autocast, no
+compiler), the plain form runs instead.
+"""
+
+from tembed.ops import bn_relu, conv3x3, perturbed
+
+
+def available() -> dict[str, bool]:
+    """Whether each kernel is compiled and in use here, by the name of its C file."""
+    return {kernel.name: kernel.load() is not None for kernel in (bn_relu.KERNEL, conv3x3.KERNEL, perturbed.KERNEL)}

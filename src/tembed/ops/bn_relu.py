@@ -1,114 +1,221 @@
-"""Calls ``bn_relu.c``: batch normalisation and ReLU of a channels-last map in float32, with its gradient."""
+"""Batch normalisation and ReLU of a channels-last map in float32, with the gradient, in one kernel (``bn_relu.c``).
+
+The kernel reads and writes the map half as often as torch's two operations.
+"""
 
 import ctypes
-from pathlib import Path
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from tembed.ops.build import compiled, pixel_step, pointers, walkable
+from tembed.ops.autograd import plain_gradients, wants_double_backward
+from tembed.ops.build import Doubles, Floats, Kernel, Map, MapSlice, OptionalMap, is_map, is_plain_eager, pixel_step
 
-SOURCE = Path(__file__).parent / "csrc" / "bn_relu.c"
+VALUES_PER_THREAD = 16384
+"""Values of a map that are worth another thread."""
 
 
-class Plan(ctypes.Structure):
-    """The struct ``plan`` of ``bn_relu.c``."""
+class MapLayout(ctypes.Structure):
+    """The struct ``map_layout`` of ``bn_relu.c``."""
 
     _fields_ = (
-        ("rows", ctypes.c_int64),
+        ("pixels", ctypes.c_int64),
         ("channels", ctypes.c_int64),
         ("step", ctypes.c_int64),
         ("threads", ctypes.c_int32),
     )
 
 
+_SCRATCH = (Doubles, Floats)
+KERNEL = Kernel(
+    "bn_relu",
+    MapLayout,
+    {
+        "tembed_bn_statistics": (MapSlice, *_SCRATCH, Floats, Floats),
+        "tembed_bn_relu": (MapSlice, Floats, Floats, Map),
+        "tembed_bn_relu_backward": (Map, Map, *[Floats] * 4, *_SCRATCH, Floats, OptionalMap, Map, Floats, Floats),
+        "tembed_bn_relu_backward_shared": (
+            *(MapSlice, Map, *[Floats] * 4, *_SCRATCH),
+            *(Floats, Floats, MapSlice, Floats, Floats),
+        ),
+        "tembed_bn_add_line": (MapSlice, Floats, Floats, Floats, MapSlice),
+    },
+)
+
+
+class Affine(NamedTuple):
+    """Normalisation by a batch's statistics as ``x * scale + shift``, with what its gradient needs. Shapes ``(C,)``."""
+
+    mean: Tensor
+    scale: Tensor
+    shift: Tensor
+    invstd: Tensor
+
+
 def load() -> ctypes.CDLL | None:
-    """The compiled kernel, or None where it cannot be had."""
-    return compiled(SOURCE)
+    """The compiled kernel, or None without a compiler."""
+    return KERNEL.load()
 
 
-def fits(x: Tensor) -> bool:
-    """Whether the kernel can walk this map."""
-    return walkable(x) and x.numel() > x.shape[1]  # of one value a channel torch has the error: there is no variance
+def loaded() -> ctypes.CDLL:
+    """The compiled kernel, where `has_kernel` has said that there is one."""
+    library = load()
+    assert library is not None
+    return library
 
 
-def statistics(library: ctypes.CDLL, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel. ``x`` may be a slice of the channels of a map, as in `forward`."""
-    plan, sums, part = _prepare(x)
+def uses_batch_statistics(bn: nn.BatchNorm2d) -> bool:
+    """Whether this is batch normalisation in training with its usual settings, which the kernel implements."""
+    usual = bn.affine and bn.track_running_stats and bn.momentum is not None
+    return bn.training and usual and bn.weight.dtype == torch.float32 and bn.weight.device.type == "cpu"
+
+
+def has_kernel(bn: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Whether the kernel computes ``relu(bn(x))``."""
+    # With one value per channel there is no variance: torch raises the error.
+    takes = is_plain_eager() and uses_batch_statistics(bn) and is_map(x) and x.numel() > x.shape[1]
+    return takes and load() is not None
+
+
+def plain_bn_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """``relu(bn(x))`` by torch, with the statistics of the batch: what the kernel computes."""
+    return F.relu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
+
+
+def bn_relu(bn: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """``relu(bn(x))`` by the kernel: ``(N, C, H, W)`` to the same."""
+    return BNReLUFunction.apply(bn, x, bn.weight, bn.bias)
+
+
+def bn_relu_with_input(bn: nn.BatchNorm2d, x: Tensor) -> tuple[Tensor, Tensor]:
+    """``relu(bn(x))`` and ``x`` for a shortcut around it. The kernel adds up their gradients."""
+    return BNReLUWithInputFunction.apply(bn, x, bn.weight, bn.bias)
+
+
+class BNReLUFunction(torch.autograd.Function):
+    """Keeps the map. Backward finds again where the ReLU was open."""
+
+    @staticmethod
+    def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        affine = normalize_by(bn, *statistics(x), x.numel() // x.shape[1])
+        ctx.save_for_backward(x, weight, bias, *affine)
+        ctx.eps = bn.eps
+        return forward(x, affine.scale, affine.shift)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, *affine = ctx.saved_tensors
+        if wants_double_backward():
+            return None, *plain_gradients(partial(plain_bn_relu, eps=ctx.eps), (x, weight, bias), g)
+        return None, *backward(g, x, *affine)
+
+
+class BNReLUWithInputFunction(torch.autograd.Function):
+    """``relu(bn(x))`` and ``x``."""
+
+    @staticmethod
+    def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return BNReLUFunction.forward(ctx, bn, x, weight, bias), x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g_input: Tensor) -> tuple[Tensor | None, ...]:
+        if wants_double_backward():
+            none, g_x, *rest = BNReLUFunction.backward(ctx, g)
+            return none, g_input if g_x is None else g_x + g_input, *rest
+        x, _, _, mean, scale, shift, invstd = ctx.saved_tensors
+        return None, *backward(g, x, mean, scale, shift, invstd, g_input)
+
+
+def normalize_by(bn: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> Affine:
+    """The normalisation by a batch's statistics over ``count`` values per channel. Updates the running statistics."""
+    assert bn.num_batches_tracked is not None
+    assert bn.running_mean is not None
+    assert bn.running_var is not None
+    assert bn.momentum is not None
+    bn.num_batches_tracked.add_(1)
+    bn.running_mean.lerp_(mean, bn.momentum)
+    bn.running_var.lerp_(variance * (count / (count - 1)), bn.momentum)
+    invstd = (variance + bn.eps).rsqrt_()
+    scale = bn.weight * invstd
+    return Affine(mean, scale, torch.addcmul(bn.bias, mean, scale, value=-1), invstd)
+
+
+def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each channel. ``x`` may be a slice of a map's channels, as in `forward`."""
+    layout, *scratch = _prepare(x)
     mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
-    library.tembed_bn_statistics(ctypes.byref(plan), *pointers(x, sums, part, mean, variance))
+    loaded().tembed_bn_statistics(layout, x, *scratch, mean, variance)
     return mean, variance
 
 
-def forward(library: ctypes.CDLL, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def forward(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """``relu(x * scale + shift)``."""
     y = torch.empty(x.shape, memory_format=torch.channels_last)
-    library.tembed_bn_relu(ctypes.byref(_plan(x)), *pointers(x, scale, shift, y))
+    loaded().tembed_bn_relu(_layout(x), x, scale, shift, y)
     return y
 
 
 def backward(
-    library: ctypes.CDLL,
-    g: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    shift: Tensor,
-    invstd: Tensor,
-    other: Tensor | None = None,
+    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor, g_input: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients for the map, the scale gamma and the bias, where mean and deviation are those of the map itself.
+    """Gradients for the map, the scale gamma and the bias, for statistics of the map itself.
 
-    ``x`` is a whole map. ``other`` is added to the first one.
+    ``x`` is a whole map. ``g_input`` is added to the map's gradient.
     """
-    plan, sums, part = _prepare(x)
-    line = torch.zeros(2 * plan.channels)
+    layout, *scratch = _prepare(x)
+    line = torch.zeros(2 * x.shape[1])
     dx, dgamma, dbeta = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
     g = g.contiguous(memory_format=torch.channels_last)
-    if other is not None:
-        other = other.contiguous(memory_format=torch.channels_last)
-    tensors = (x, g, mean, scale, shift, invstd, sums, part, line, other, dx, dgamma, dbeta)
-    library.tembed_bn_relu_backward(ctypes.byref(plan), *pointers(*tensors))
+    if g_input is not None:
+        g_input = g_input.contiguous(memory_format=torch.channels_last)
+    vectors = (mean, scale, shift, invstd)
+    loaded().tembed_bn_relu_backward(layout, x, g, *vectors, *scratch, line, g_input, dx, dgamma, dbeta)
     return dx, dgamma, dbeta
 
 
-class Gathered:
-    """The gradient of a map that several normalisations read, each some of its first channels (DenseNet's).
+class SharedMapGradient:
+    """The gradient of a map that several normalisations read, each some of its first channels (DenseNet).
 
-    It is the sum of what each of them passes on, which is added to ``dx`` as it comes, and of a line in the map. The
-    lines of all are added up, and to ``dx`` once: `settle`.
+    Each of them contributes its passed-on gradient, which `add` adds to ``dx`` at once, and a linear function of the
+    map. The coefficients of these lines are summed, and `finish` adds the sum to ``dx`` once.
     """
 
-    def __init__(self, library: ctypes.CDLL, x: Tensor, mean: Tensor, dx: Tensor):
-        self.library, self.x, self.mean, self.dx = library, x, mean, dx
+    def __init__(self, x: Tensor, mean: Tensor, dx: Tensor):
+        self.x, self.mean, self.dx = x, mean, dx
         self.slope, self.offset = torch.zeros_like(mean), torch.zeros_like(mean)
 
     def add(self, g: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
-        """Take in one of them, whose output has the gradient ``g``; the gradients for its scale gamma and bias."""
+        """Add the gradient of one normalisation, whose output has the gradient ``g``.
+
+        Returns the gradients for its scale gamma and its bias.
+        """
         x = self.x[:, : len(scale)]
-        plan, sums, part = _prepare(x)
+        layout, *scratch = _prepare(x)
         dgamma, dbeta = torch.empty_like(scale), torch.empty_like(scale)
         g = g.contiguous(memory_format=torch.channels_last)
-        tensors = (x, g, self.mean, scale, shift, invstd, sums, part, self.slope, self.offset, self.dx, dgamma, dbeta)
-        self.library.tembed_bn_relu_backward_part(ctypes.byref(plan), *pointers(*tensors))
+        vectors, line = (self.mean, scale, shift, invstd), (self.slope, self.offset)
+        loaded().tembed_bn_relu_backward_shared(layout, x, g, *vectors, *scratch, *line, self.dx, dgamma, dbeta)
         return dgamma, dbeta
 
-    def settle(self, start: int, end: int) -> Tensor:
-        """The gradient of these channels, when all that read them are in."""
+    def finish(self, start: int, end: int) -> Tensor:
+        """The complete gradient of these channels. Call it once everything that reads them has been added."""
         x, dx = self.x[:, start:end], self.dx[:, start:end]
-        tensors = (x, self.mean[start:end], self.slope[start:end], self.offset[start:end], dx)
-        self.library.tembed_bn_add_line(ctypes.byref(_plan(x)), *pointers(*tensors))
+        line = (self.mean[start:end], self.slope[start:end], self.offset[start:end])
+        loaded().tembed_bn_add_line(_layout(x), x, *line, dx)
         return dx
 
 
-def _plan(x: Tensor) -> Plan:
+def _layout(x: Tensor) -> MapLayout:
     count, channels, height, width = x.shape
-    threads = min(torch.get_num_threads(), 1 + x.numel() // 16384)  # a thread is worth some work
-    return Plan(count * height * width, channels, pixel_step(x), threads)
+    threads = min(torch.get_num_threads(), 1 + x.numel() // VALUES_PER_THREAD)
+    return MapLayout(count * height * width, channels, pixel_step(x), threads)
 
 
-def _prepare(x: Tensor) -> tuple[Plan, Tensor, Tensor]:
-    """The plan, and scratch memory for the sums: in double and in float, for each thread."""
-    plan = _plan(x)
-    sums = torch.empty(plan.threads * 2 * plan.channels, dtype=torch.float64)
-    return plan, sums, torch.empty(plan.threads * 2 * plan.channels)
+def _prepare(x: Tensor) -> tuple[MapLayout, Tensor, Tensor]:
+    """The layout, and each thread's scratch memory for sums, in float64 and in float32."""
+    layout = _layout(x)
+    size = layout.threads * 2 * layout.channels
+    return layout, torch.empty(size, dtype=torch.float64), torch.empty(size)

@@ -1,77 +1,178 @@
-"""Compiles a C file on first use, by the machine's C compiler for its own processor, into the user's cache folder."""
+"""Compiles a C file on first use, loads it, and checks every argument of every call into it."""
 
 import ctypes
 import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 
 
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A C file of ``csrc``: its struct, which is every function's first argument, and the types of the others.
+
+    The file exports the size of the struct as ``tembed_NAME_struct_bytes``.
+    """
+
+    name: str
+    struct: type[ctypes.Structure]
+    functions: Mapping[str, Sequence[type]]
+
+    def load(self) -> ctypes.CDLL | None:
+        """The compiled library, or None (with one warning) if it cannot be built: the caller uses its plain form."""
+        return _load(self)
+
+
 @functools.cache
-def compiled(source: Path) -> ctypes.CDLL | None:
-    """The library of a C file, or None with a warning where it cannot be had: the caller takes its plain form."""
+def _load(kernel: Kernel) -> ctypes.CDLL | None:
+    source = SOURCES / f"{kernel.name}.c"
     reasons = []
-    # Torch's own OpenMP is already loaded and answers for the undefined symbols: a second one would fight it.
+    # Torch has already loaded an OpenMP runtime, which resolves the kernel's symbols. A second runtime would conflict.
     for openmp in (("-fopenmp",), ()):
         try:
-            return ctypes.CDLL(str(_build(source, FLAGS + openmp)))
-        except (OSError, subprocess.SubprocessError) as error:
+            return _declare(ctypes.CDLL(str(_build(source, FLAGS + openmp))), kernel)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             stderr = getattr(error, "stderr", None)
             reasons.append((stderr or str(error)).strip().splitlines()[-1])
     warnings.warn(
         f"the fused kernel {source.name} could not be built ({reasons[-1]}); torch's own operations give the same "
-        "results more slowly. A C compiler (cc, gcc or clang) on the PATH is the way out.",
+        "results more slowly. To use it, put a C compiler (cc, gcc or clang) on the PATH, or name one in CC.",
         RuntimeWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
     return None
 
 
-def pointers(*tensors: Tensor | None) -> list[ctypes.c_void_p]:
-    """Where the numbers of each tensor lie, for a call of the library."""
-    return [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors]
+def _declare(library: ctypes.CDLL, kernel: Kernel) -> ctypes.CDLL:
+    """The library with typed functions. Raises if C and Python disagree about the struct."""
+    size = ctypes.c_int64.in_dll(library, f"tembed_{kernel.name}_struct_bytes").value
+    if size != ctypes.sizeof(kernel.struct):
+        raise OSError(f"the struct has {size} bytes in C and {ctypes.sizeof(kernel.struct)} in Python")
+    for name, types in kernel.functions.items():
+        function = getattr(library, name)
+        function.argtypes = (ctypes.POINTER(kernel.struct), *types)
+        function.restype = None
+    return library
 
 
-def walkable(x: Tensor) -> bool:
-    """Whether a map is as the kernels take them: on the CPU, in float32, its channels innermost."""
-    plain = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim == 4
-    return plain and x.is_contiguous(memory_format=torch.channels_last)
+# Types of a kernel's arguments. ctypes calls `from_param` on every argument of every call and raises ArgumentError
+# if it refuses one, so C never reads memory of another type, device or layout.
+
+
+class Floats:
+    """A contiguous float32 tensor on the CPU."""
+
+    dtype = torch.float32
+
+    @classmethod
+    def from_param(cls, x: Any) -> ctypes.c_void_p:
+        if not isinstance(x, Tensor) or x.dtype != cls.dtype or x.device.type != "cpu" or not cls.has_layout(x):
+            found = f"{x.dtype} on {x.device}, strides {x.stride()}" if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"the kernel expects {cls.__doc__} It got {found}.")
+        return ctypes.c_void_p(x.data_ptr())
+
+    @staticmethod
+    def has_layout(x: Tensor) -> bool:
+        return x.is_contiguous()
+
+
+class Doubles(Floats):
+    """A contiguous float64 tensor on the CPU."""
+
+    dtype = torch.float64
+
+
+class OptionalFloats(Floats):
+    """A contiguous float32 tensor on the CPU, or None."""
+
+    @classmethod
+    def from_param(cls, x: Any) -> ctypes.c_void_p:
+        return ctypes.c_void_p(None) if x is None else super().from_param(x)
+
+
+class Map(Floats):
+    """A channels-last float32 map on the CPU."""
+
+    @staticmethod
+    def has_layout(x: Tensor) -> bool:
+        return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+
+
+class OptionalMap(Map):
+    """A channels-last float32 map on the CPU, or None."""
+
+    @classmethod
+    def from_param(cls, x: Any) -> ctypes.c_void_p:
+        return ctypes.c_void_p(None) if x is None else super().from_param(x)
+
+
+class MapSlice(Floats):
+    """Some neighbouring channels of a channels-last float32 map on the CPU."""
+
+    @staticmethod
+    def has_layout(x: Tensor) -> bool:
+        if x.ndim != 4:
+            return False
+        if x.is_contiguous(memory_format=torch.channels_last):
+            return True
+        channels, height, width = x.shape[1:]
+        step = pixel_step(x)
+        expected = (height * width * step, 1, width * step, step)
+        return step >= channels and all(
+            size == 1 or stride == right for size, stride, right in zip(x.shape, x.stride(), expected, strict=True)
+        )
+
+
+def is_map(x: Tensor) -> bool:
+    """Whether a tensor is a channels-last float32 map on the CPU, which the kernels read."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and Map.has_layout(x)
+
+
+def is_plain_eager() -> bool:
+    """Whether operations run one by one as written: not traced, compiled or autocast."""
+    return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"))
 
 
 def pixel_step(x: Tensor) -> int:
-    """Numbers from a pixel to the next: more than the channels in a slice of them."""
+    """Distance in memory between neighbouring pixels of a map: in a slice, more than its number of channels."""
     return x.stride(3) if x.shape[3] > 1 else x.stride(2) if x.shape[2] > 1 else x.stride(0)
 
 
 def _build(source: Path, flags: tuple[str, ...]) -> Path:
-    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if compiler is None:
+    """The compiled library in the cache folder, built if it is not there."""
+    compiler = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
+    if not compiler:
         raise FileNotFoundError("no C compiler found")
-    stamp = hashlib.sha256(source.read_bytes())
-    stamp.update(repr((compiler, flags, platform.machine(), platform.system(), _processor())).encode())
+    key = hashlib.sha256(source.read_bytes())
+    key.update(repr((compiler, flags, platform.machine(), platform.system(), _processor())).encode())
     folder = _cache_folder()
-    target = folder / f"{source.stem}-{stamp.hexdigest()[:16]}.so"
+    target = folder / f"{source.stem}-{key.hexdigest()[:16]}.so"
     if not target.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as aside:
-            unlinked, made = os.path.join(aside, "kernel.o"), os.path.join(aside, "kernel.so")
-            for step in ([*flags, "-c", str(source), "-o", unlinked], ["-shared", unlinked, "-o", made]):
-                subprocess.run([compiler, *step], check=True, capture_output=True, text=True, timeout=120)
-            os.replace(made, target)
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            compiled, linked = os.path.join(temporary, "kernel.o"), os.path.join(temporary, "kernel.so")
+            for step in ([*flags, "-c", str(source), "-o", compiled], ["-shared", compiled, "-o", linked]):
+                subprocess.run([*compiler, *step], check=True, capture_output=True, text=True, timeout=120)
+            os.replace(linked, target)
     return target
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on, for caches shared by machines."""
+    """What ``-march=native`` depends on, because machines may share a cache folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,153 +1,158 @@
-"""A stage of DenseNet without a concatenation: all its maps side by side in one, each written once (CPU training).
+"""A stage of DenseNet without concatenations, for training on the CPU.
 
-The plain form copies all the maps so far for every layer, takes their statistics again, and adds their gradients up
-one by one. Here a layer writes its few channels into a map that was made for the whole stage, the statistics of a
-channel are taken once, when it is written, and backward adds each layer's gradient into a map like it. The
-mathematics is the same.
+The plain form copies all maps so far for every layer, computes their statistics again, and sums their gradients one by
+one. Here all maps of the stage lie side by side in one map. A layer writes its few channels into it, the statistics of
+a channel are computed once, and backward adds each layer's gradient into a map of the same shape.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from tembed.maximizers.bn_relu import Affine, BNReLU, has_listeners
-from tembed.ops import bn_relu as kernel
-from tembed.ops.conv3x3 import Conv3x3, map_gradient, weight_gradient
+from tembed.ops import bn_relu
+from tembed.ops.autograd import plain_gradients, wants_double_backward
+from tembed.ops.bn_relu import Affine, plain_bn_relu
+from tembed.ops.conv3x3 import input_gradient, weight_gradient
 
 VECTOR = 16
 """Convolutions write this many channels faster than fewer."""
-PARTS = 16
-"""A product over all pixels is faster in so many parts, which fit into the cache and share out among threads."""
+CHUNKS = 16
+"""A product over all pixels is faster in this many chunks, which fit into the cache and spread over the threads."""
+WEIGHTS = 8
+"""Parameters of a layer: weight and bias of its four modules."""
 
 
-class DenseLayer(nn.Module):
-    """1x1 to four times the growth, 3x3 to the growth, appended to the input (Huang et al. 2017)."""
+class DenseLayerModules(NamedTuple):
+    """What one layer applies: BN-ReLU, 1x1 convolution, BN-ReLU, 3x3 convolution. The convolutions have biases."""
 
-    def __init__(self, channels: int, growth: int):
-        super().__init__()
-        self.preact = BNReLU(channels)
-        self.reduce = nn.Conv2d(channels, 4 * growth, 1)
-        self.norm = BNReLU(4 * growth)
-        self.grow = Conv3x3(4 * growth, growth, bias=True)
+    preact: nn.BatchNorm2d
+    reduce: nn.Conv2d
+    norm: nn.BatchNorm2d
+    grow: nn.Conv2d
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.grow(self.norm(self.reduce(self.preact(x))))], dim=1)
-
-
-class DenseStage(nn.Sequential):
-    """Dense layers, and what may follow them."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        layers = [layer for layer in self if isinstance(layer, DenseLayer)]
-        if not _fusible(layers, x):
-            return super().forward(x)
-        x = _fused(layers, x)
-        for part in list(self)[len(layers) :]:
-            x = part(x)
-        return x
+    @property
+    def weights(self) -> list[Tensor | None]:
+        return [tensor for module in self for tensor in (module.weight, module.bias)]
 
 
-def _fusible(layers: Sequence[DenseLayer], x: Tensor) -> bool:
-    """In training on the CPU, where every part is as it was built and nobody listens to it."""
-    for layer in layers:
-        parts = (layer, layer.preact, layer.reduce, layer.norm, layer.grow)
-        if any(map(has_listeners, parts)):
-            return False
-        if any(type(bn) is not BNReLU or not bn.follows_batch for bn in (layer.preact, layer.norm)):
-            return False
-    return bool(layers) and layers[0].preact.has_kernel(x)
+def dense_stage(layers: Sequence[DenseLayerModules], x: Tensor) -> Tensor:
+    """``x`` and what each layer adds to it, side by side: ``(N, C, H, W)`` to ``(N, C + len(layers) * growth, H, W)``.
+
+    Calls no module, so the caller must have checked that the modules are of their original classes, without hooks.
+    """
+    return DenseStageFunction.apply(layers, x, *(tensor for layer in layers for tensor in layer.weights))
 
 
-def _fused(layers: Sequence[DenseLayer], x: Tensor) -> Tensor:
-    parameters = []
-    for layer in layers:
-        for part in (layer.preact, layer.reduce, layer.norm, layer.grow):
-            parameters += [part.weight, part.bias]
-    return DenseFunction.apply(layers, x, *parameters)
+def has_kernel(layers: Sequence[DenseLayerModules], x: Tensor) -> bool:
+    """Whether the fused form takes these layers and this map."""
+    norms = all(map(bn_relu.uses_batch_statistics, (bn for layer in layers for bn in (layer.preact, layer.norm))))
+    return norms and len(layers) > 0 and bn_relu.has_kernel(layers[0].preact, x) and all(map(_is_usual, layers))
 
 
-class DenseFunction(torch.autograd.Function):
-    """The layers of a stage: ``x`` and what each of them adds, side by side."""
+def _is_usual(layer: DenseLayerModules) -> bool:
+    """Whether the convolutions are a 1x1 and a same-padded 3x3 one with biases, in float32 on the CPU."""
+
+    def geometry(conv: nn.Conv2d) -> tuple:
+        return conv.kernel_size, conv.padding, conv.stride, conv.dilation, conv.groups, conv.padding_mode
+
+    plain = ((1, 1), (1, 1), 1, "zeros")  # stride, dilation, groups
+    return (
+        all(w is not None and w.dtype == torch.float32 and w.device.type == "cpu" for w in layer.weights)
+        and geometry(layer.reduce) == ((1, 1), (0, 0), *plain)
+        and geometry(layer.grow) == ((3, 3), (1, 1), *plain)
+    )
+
+
+def plain_dense_stage(x: Tensor, *weights: Tensor, eps: Sequence[float]) -> Tensor:
+    """The same by torch, with concatenations. ``eps``: that of each normalisation, in order."""
+    for n in range(len(weights) // WEIGHTS):
+        gamma, beta, reduce, reduce_bias, gamma2, beta2, grow, grow_bias = weights[WEIGHTS * n : WEIGHTS * (n + 1)]
+        y = F.conv2d(plain_bn_relu(x, gamma, beta, eps[2 * n]), reduce, reduce_bias)
+        z = plain_bn_relu(y, gamma2, beta2, eps[2 * n + 1])
+        x = torch.cat([x, F.conv2d(z, grow, grow_bias, padding=1)], dim=1)
+    return x
+
+
+class DenseStageFunction(torch.autograd.Function):
+    """Forward and backward of all layers at once."""
 
     @staticmethod
-    def forward(ctx: Any, layers: Sequence[DenseLayer], x: Tensor, *parameters: Tensor) -> Tensor:
-        library = kernel.load()
-        assert library is not None
+    def forward(ctx: Any, layers: Sequence[DenseLayerModules], x: Tensor, *weights: Tensor) -> Tensor:
         width, growth = x.shape[1], layers[0].grow.out_channels
         full = width + len(layers) * growth
         stage = torch.empty((len(x), full, *x.shape[2:]), memory_format=torch.channels_last)
         mean, variance, count = torch.empty(full), torch.empty(full), stage.numel() // full
 
-        def append(start: int, part: Tensor) -> None:
-            end = start + part.shape[1]
-            stage[:, start:end] = part
-            mean[start:end], variance[start:end] = kernel.statistics(library, stage[:, start:end])
+        def append(start: int, channels: Tensor) -> None:
+            end = start + channels.shape[1]
+            stage[:, start:end] = channels
+            mean[start:end], variance[start:end] = bn_relu.statistics(stage[:, start:end])
 
         append(0, x)
         kept = []
         for layer in layers:
-            before = layer.preact.follow(mean[:width], variance[:width], count)
-            y = kernel.forward(library, stage[:, :width], before.scale, before.shift)
+            before = bn_relu.normalize_by(layer.preact, mean[:width], variance[:width], count)
+            y = bn_relu.forward(stage[:, :width], before.scale, before.shift)
             inner = F.conv2d(y, layer.reduce.weight, layer.reduce.bias)
-            after = layer.norm.follow(*kernel.statistics(library, inner), count)
-            z = kernel.forward(library, inner, after.scale, after.shift)
+            after = bn_relu.normalize_by(layer.norm, *bn_relu.statistics(inner), count)
+            z = bn_relu.forward(inner, after.scale, after.shift)
             assert layer.grow.bias is not None
-            grown = F.conv2d(z, _filled(layer.grow.weight), _filled(layer.grow.bias), padding=1)
+            grown = F.conv2d(z, _zero_padded(layer.grow.weight), _zero_padded(layer.grow.bias), padding=1)
             append(width, grown[:, :growth])
-            kept += [y, inner, z, layer.reduce.weight, layer.grow.weight, *before, *after]
+            kept += [y, inner, z, *before, *after]
             width += growth
-        ctx.save_for_backward(stage, mean, *kept)
-        ctx.width, ctx.growth = x.shape[1], growth
+        ctx.save_for_backward(x, *weights, stage, mean, *kept)
+        ctx.layers, ctx.width, ctx.growth = len(layers), x.shape[1], growth
+        ctx.eps = [bn.eps for layer in layers for bn in (layer.preact, layer.norm)]
         return stage
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        library = kernel.load()
-        assert library is not None
-        stage, mean, *kept = ctx.saved_tensors
-        # Grows to the gradient of every map of the stage.
-        gathered = kernel.Gathered(library, stage, mean, g.clone(memory_format=torch.channels_last))
+        x, *saved = ctx.saved_tensors
+        weights, (stage, mean, *kept) = saved[: WEIGHTS * ctx.layers], saved[WEIGHTS * ctx.layers :]
+        if wants_double_backward():
+            return None, *plain_gradients(partial(plain_dense_stage, eps=ctx.eps), (x, *weights), g)
+        shared = bn_relu.SharedMapGradient(stage, mean, g.clone(memory_format=torch.channels_last))
         gradients: list[Tensor | None] = []
         width = stage.shape[1]
-        while kept:
-            y, inner, z, reduce, grow, *affines = kept[-13:]
-            del kept[-13:]
+        for n in reversed(range(ctx.layers)):
+            y, inner, z, *affines = kept[11 * n : 11 * (n + 1)]
             before, after = Affine(*affines[:4]), Affine(*affines[4:])
+            reduce, grow = weights[WEIGHTS * n + 2], weights[WEIGHTS * n + 6]
             width -= ctx.growth
-            g_grown = gathered.settle(width, width + ctx.growth)
-            filled = _filled(g_grown, dim=1)
-            g_z = map_gradient(filled, z, _filled(grow))
+            g_grown = shared.finish(width, width + ctx.growth)
+            padded = _zero_padded(g_grown, dim=1)
+            g_z = input_gradient(padded, z, _zero_padded(grow))
             g_grow = weight_gradient(g_grown, z)
-            g_inner, g_after, g_after_bias = kernel.backward(library, g_z, inner, *after)
+            g_inner, g_after, g_after_bias = bn_relu.backward(g_z, inner, *after)
             g_y, g_reduce, g_reduce_bias = _pointwise_backward(g_inner, y, reduce)
-            g_before, g_before_bias = gathered.add(g_y, before.scale, before.shift, before.invstd)
+            g_before, g_before_bias = shared.add(g_y, before.scale, before.shift, before.invstd)
             gradients = [
                 *(g_before, g_before_bias, g_reduce, g_reduce_bias, g_after, g_after_bias),
-                *(g_grow, filled.sum((0, 2, 3))[: ctx.growth]),
+                *(g_grow, padded.sum((0, 2, 3))[: ctx.growth]),
                 *gradients,
             ]
-        return None, gathered.settle(0, ctx.width).contiguous(memory_format=torch.channels_last), *gradients
+        return None, shared.finish(0, ctx.width).contiguous(memory_format=torch.channels_last), *gradients
 
 
-def _filled(x: Tensor, dim: int = 0) -> Tensor:
-    """``x`` with zeros behind it along ``dim``, to whole vectors."""
+def _zero_padded(x: Tensor, dim: int = 0) -> Tensor:
+    """``x`` with zeros appended along ``dim`` up to a multiple of `VECTOR`."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // VECTOR) * VECTOR
     layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
-    filled = torch.empty(shape, memory_format=layout).zero_()
-    filled.narrow(dim, 0, x.shape[dim]).copy_(x)
-    return filled
+    padded = torch.empty(shape, memory_format=layout).zero_()
+    padded.narrow(dim, 0, x.shape[dim]).copy_(x)
+    return padded
 
 
 def _pointwise_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a 1x1 convolution for the map, the weight and the bias; the second is faster by products."""
+    """Gradients of a 1x1 convolution for the input, the weight and the bias. Products give the weight's faster."""
     rows, columns = (map.permute(0, 2, 3, 1).flatten(0, 2) for map in (g, x))
-    parts = gcd(len(rows), PARTS)
-    left, right = (map.reshape(parts, -1, map.shape[1]) for map in (rows, columns))
-    return map_gradient(g, x, weight), torch.bmm(left.mT, right).sum(0).view_as(weight), rows.sum(0)
+    chunks = gcd(len(rows), CHUNKS)
+    left, right = (map.reshape(chunks, -1, map.shape[1]) for map in (rows, columns))
+    return input_gradient(g, x, weight), torch.bmm(left.mT, right).sum(0).view_as(weight), rows.sum(0)

@@ -1,22 +1,24 @@
-"""Calls ``perturbed.c``, the fused CPU form of the exact perturbed maximizer."""
+"""The exact perturbed maximizer (P2) in float32 on the CPU, with all nodes of the integral fused (``perturbed.c``).
+
+The plain form is the paper's integral itself: `tembed.maximizers.perturbed`. The kernel is a pair of torch operators,
+so that ``torch.compile`` can trace it.
+"""
 
 import ctypes
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tembed.ops.build import compiled, pointers
+from tembed.ops.build import Floats, Kernel, OptionalFloats
 
-SOURCE = Path(__file__).parent / "csrc" / "perturbed.c"
-LANES = 16  # as in perturbed.c
+LANES = 16
+"""Pixels of a chunk, as in ``perturbed.c``."""
+WORK_PER_THREAD = 256
+"""Chunks times kernels that are worth another thread."""
 
-Nodes = tuple[float, float, int]
-"""First and last node, counted from the largest activation, and their number."""
 
-
-class Plan(ctypes.Structure):
-    """The struct ``plan`` of ``perturbed.c``: how the pixels lie in memory, and the nodes."""
+class Integral(ctypes.Structure):
+    """The struct ``integral`` of ``perturbed.c``: the memory layout of the pixels, and the nodes."""
 
     _fields_ = (
         ("pixels", ctypes.c_int64),
@@ -35,41 +37,73 @@ class Plan(ctypes.Structure):
     )
 
 
+KERNEL = Kernel(
+    "perturbed", Integral, {"tembed_perturbed": (Floats, Floats, OptionalFloats, Floats, OptionalFloats, Floats)}
+)
+
+
 def load() -> ctypes.CDLL | None:
-    """The compiled kernel, or None where it cannot be had."""
-    return compiled(SOURCE)
+    """The compiled kernel, or None without a compiler."""
+    return KERNEL.load()
 
 
-def empty_result(a: Tensor, dim: int) -> Tensor:
-    """An empty tensor like ``a``, in one of the two layouts that the kernel walks: plain, or ``dim`` innermost."""
+@torch.compiler.assume_constant_result
+def _is_compiled() -> bool:
+    return load() is not None
+
+
+def has_kernel(a: Tensor) -> bool:
+    """Whether the kernel takes these activations. Exported programs must not depend on this package."""
+    plain = a.device.type == "cpu" and a.dtype == torch.float32 and not torch.compiler.is_exporting()
+    return plain and _is_compiled()
+
+
+@torch.library.custom_op("tembed::perturbed_forward", mutates_args=(), device_types="cpu")
+def perturbed_forward(a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int) -> Tensor:
+    """``p`` of P2, by ``nodes`` nodes from ``low`` to ``high`` relative to the largest of ``eps [a; mu]``.
+
+    ``mu`` has the shape of ``a`` with size 1 along ``dim``.
+    """
+    p = _empty_result(a, dim)
+    if a.numel():
+        _run(a, mu, None, p, None, eps, dim, (low, high, nodes))
+    return p
+
+
+@torch.library.custom_op("tembed::perturbed_backward", mutates_args=(), device_types="cpu")
+def perturbed_backward(
+    g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int
+) -> tuple[Tensor, Tensor]:
+    """``J^T g`` for the activations and for ``mu``."""
+    grad = _empty_result(a, dim)
+    grad_mu = torch.zeros(a.movedim(dim, -1).shape[:-1])
+    if a.numel():
+        if g.stride() != grad.stride():
+            g = torch.empty_like(grad).copy_(g)
+        _run(a, mu, g, grad, grad_mu, eps, dim, (low, high, nodes))
+    return grad, grad_mu.unsqueeze(dim)
+
+
+@perturbed_forward.register_fake
+def _(a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int) -> Tensor:
+    return _empty_result(a, dim)
+
+
+@perturbed_backward.register_fake
+def _(
+    g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int
+) -> tuple[Tensor, Tensor]:
+    return _empty_result(a, dim), a.new_empty(mu.shape)
+
+
+def _empty_result(a: Tensor, dim: int) -> Tensor:
+    """An empty tensor like ``a`` in one of the kernel's two layouts: contiguous, or with ``dim`` innermost."""
     if a.movedim(dim, -1).is_contiguous():
         return torch.empty_like(a)
     return torch.empty(a.shape, dtype=a.dtype, device=a.device)
 
 
-def forward(library: ctypes.CDLL, a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes) -> Tensor:
-    """``p`` of P2 for float32 ``a``; ``mu`` has ``a``'s shape with size 1 along ``dim``."""
-    p = empty_result(a, dim)
-    if a.numel():
-        _run(library, a, mu, None, p, None, eps, dim, nodes)
-    return p
-
-
-def backward(
-    library: ctypes.CDLL, g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes
-) -> tuple[Tensor, Tensor]:
-    """``J^T g`` for the activations and for ``mu``."""
-    grad = empty_result(a, dim)
-    grad_mu = torch.zeros(a.movedim(dim, -1).shape[:-1])
-    if a.numel():
-        if g.stride() != grad.stride():
-            g = torch.empty_like(grad).copy_(g)
-        _run(library, a, mu, g, grad, grad_mu, eps, dim, nodes)
-    return grad, grad_mu.unsqueeze(dim)
-
-
 def _run(
-    library: ctypes.CDLL,
     a: Tensor,
     mu: Tensor,
     g: Tensor | None,
@@ -77,18 +111,15 @@ def _run(
     grad_mu: Tensor | None,
     eps: float,
     dim: int,
-    nodes: Nodes,
+    nodes: tuple[float, float, int],
 ) -> None:
-    plan, a, mu = _plan(a, mu, eps, dim, nodes)
-    scratch = torch.empty(plan.threads * 7 * (plan.kernels + 1) * LANES)
-    library.tembed_perturbed(ctypes.byref(plan), *pointers(a, mu, g, out, grad_mu, scratch))
-
-
-def _plan(a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes) -> tuple[Plan, Tensor, Tensor]:
-    """The walk over the pixels, with ``a`` and ``mu`` in a layout that it fits."""
+    library = load()
+    assert library is not None
     kernels = a.shape[dim]
     pixels = a.numel() // kernels
     if a.movedim(dim, -1).is_contiguous():
+        a, out = a.movedim(dim, -1), out.movedim(dim, -1)
+        g = None if g is None else g.movedim(dim, -1)
         inner, steps = 1, (kernels, 1, 0)
     else:
         a = a.contiguous()
@@ -98,9 +129,10 @@ def _plan(a: Tensor, mu: Tensor, eps: float, dim: int, nodes: Nodes) -> tuple[Pl
     if any(mu.stride()):
         mu, mu_steps = mu.contiguous(), (inner, 1)
     else:
-        mu_steps = (0, 0)  # one margin for all
+        mu, mu_steps = mu[(0,) * mu.ndim], (0, 0)  # one margin for all pixels
     low, high, count = nodes
-    blocks = -(-pixels // LANES)
-    threads = min(torch.get_num_threads(), 1 + blocks * kernels // 256)  # a thread is worth some work
-    step = (high - low) / (count - 1)
-    return Plan(pixels, kernels, inner, *steps, *mu_steps, eps, low, step, count, threads), a, mu
+    chunks = -(-pixels // LANES)
+    threads = min(torch.get_num_threads(), 1 + chunks * kernels // WORK_PER_THREAD)
+    integral = Integral(pixels, kernels, inner, *steps, *mu_steps, eps, low, (high - low) / (count - 1), count, threads)
+    scratch = torch.empty(threads * 7 * (kernels + 1) * LANES)
+    library.tembed_perturbed(integral, a, mu, g, out, grad_mu, scratch)

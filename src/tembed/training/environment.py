@@ -16,7 +16,7 @@ import torch
 from torch.utils import deterministic
 
 import tembed
-from tembed.ops import conv_weight
+from tembed.ops import conv3x3
 from tembed.training.distributed.hardware import Hardware
 
 HARDWARE = Hardware(accelerator="cpu", devices=1, nodes=1).record()
@@ -39,7 +39,7 @@ def environment(hardware: dict[str, Any]) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "kernels": "own" if hardware["accelerator"] == "cpu" and conv_weight.load() is not None else "torch",
+        "kernels": "own" if hardware["accelerator"] == "cpu" and conv3x3.load() is not None else "torch",
         "gpu": torch.cuda.get_device_name() if hardware["accelerator"] == "cuda" else None,
         **hardware,
     }

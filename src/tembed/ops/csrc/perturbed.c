@@ -1,8 +1,8 @@
-/* The exact perturbed maximizer in float32: the integral of P2 and its closed-form gradient, all nodes fused.
+/* The exact perturbed maximizer in float32: the integral of P2 and its closed-form gradient, with all nodes fused.
  *
- * The pixels are taken LANES at a time. What the nodes need of a block of pixels is copied into scratch memory, K + 1
- * rows of LANES with the slack's row last, and stays in the cache while the nodes pass over it. From one node to the
- * next, exp(-u^2 / 2) follows by one multiplication. Plain C, for the compiler to vectorise along the lanes.
+ * Pixels are processed in chunks of LANES. A chunk is copied into scratch memory, K + 1 rows of LANES numbers with the
+ * slack's row last, and stays in the cache during the loop over the nodes. From one node to the next, exp(-u^2 / 2) is
+ * updated by one multiplication. The compiler vectorises this plain C along the lanes.
  */
 
 #include <math.h>
@@ -10,17 +10,19 @@
 #include <string.h>
 
 #define LANES 16
-#define FAR 6.0f /* past 6 deviations phi is 6e-9 and Phi is 1 - 1e-9: nothing in float32 */
-#define OUT 8.0f /* who lies 8 deviations below the largest wins in 8e-9 of the cases: left out */
-#define TINY 1e-10f /* a mass that does not count */
+#define NEGLIGIBLE 6.0f /* beyond 6 deviations, phi is 6e-9 and Phi is 1 - 1e-9, which float32 cannot tell from 1 */
+#define EXCLUDED 8.0f   /* an activation 8 deviations below the largest wins with probability 8e-9: ignored */
+#define TINY 1e-10f     /* a mass that contributes nothing */
 
 typedef struct {
-    int64_t pixels, kernels, inner; /* pixel q lies at outer step q / inner and inner step q % inner */
+    int64_t pixels, kernels, inner; /* pixel q is at outer index q / inner and inner index q % inner */
     int64_t outer_step, kernel_step, inner_step;
     int64_t mu_outer_step, mu_inner_step;
-    float eps, first, step; /* nodes at first + n * step past the largest activation */
+    float eps, first, step; /* node n is at first + n * step, relative to the largest of [a; mu] */
     int32_t nodes, threads;
-} plan;
+} integral;
+
+const int64_t tembed_perturbed_struct_bytes = sizeof(integral);
 
 static inline int32_t bits_of(float x) {
     int32_t bits;
@@ -34,18 +36,18 @@ static inline float float_of(int32_t bits) {
     return x;
 }
 
-/* a where the mask is all ones, b where it is zero. A conditional would do, but gcc then computes both branches'
- * quotients, and the divisions are what costs. */
+/* a where the mask is all ones, b where it is zero. With a conditional, gcc would compute the quotients of both
+ * branches, and the divisions dominate the cost. */
 static inline float pick(int32_t mask, float a, float b) {
     return float_of((bits_of(a) & mask) | (bits_of(b) & ~mask));
 }
 
 /* Scratch memory of one thread: K + 1 rows of LANES each, the slack's last. */
 typedef struct {
-    float *far, *density, *decay, *r, *sum, *g, *nearest;
+    float *below, *density, *decay, *r, *sum, *g, *nearest;
 } rows;
 
-static rows share(const plan *s, float *scratch, int thread) {
+static rows rows_of_thread(const integral *s, float *scratch, int thread) {
     int64_t n = (s->kernels + 1) * LANES;
     float *p = scratch + thread * 7 * n;
     return (rows){p, p + n, p + 2 * n, p + 3 * n, p + 4 * n, p + 5 * n, p + 6 * n};
@@ -53,7 +55,7 @@ static rows share(const plan *s, float *scratch, int thread) {
 
 /* exp(x) for |x| < 80. */
 static inline float exp_bounded(float x) {
-    float n = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the rounded integer */
+    float n = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the low bits of the sum are the rounded integer */
     int32_t exponent = bits_of(n) - (0x4B400000 - 127);
     n -= 12582912.0f;
     float f = x - n * 0.693359375f + n * 2.12194440e-4f;
@@ -63,8 +65,8 @@ static inline float exp_bounded(float x) {
     return y * float_of(exponent << 23);
 }
 
-/* Phi(u), and phi(u) / Phi(u), for -5 <= u <= 14, given e = exp(-u^2 / 2). Phi(-x) = e N(x) / D(x) for x >= 0, to 6e-8
- * of itself up to x = 6. The two quotients share one division, by S D, where S = D Phi(u). */
+/* Phi(u), and phi(u) / Phi(u), for -5 <= u <= 14, given e = exp(-u^2 / 2). Phi(-x) = e N(x) / D(x) for x >= 0, with a
+ * relative error of 6e-8 up to x = 6. The two quotients share one division, by S D, where S = D Phi(u). */
 static inline float normal(float u, float e, int may_be_negative, float *ratio) {
     float x = may_be_negative ? fabsf(u) : u, x2 = u * u;
     float N = (0.49999997f + 0.33460274f * x) + x2 * (0.10448240f + 0.013632773f * x);
@@ -78,8 +80,8 @@ static inline float normal(float u, float e, int may_be_negative, float *ratio) 
     return pick(negative, tail, 1.0f - tail);
 }
 
-/* Where the block's pixels begin in memory; lanes past the end repeat the last pixel. Returns how many are real. */
-static int locate(const plan *s, int64_t start, int64_t *at, int64_t *mu_at) {
+/* The offsets of a chunk's pixels in memory; lanes past the end repeat the last pixel. Returns the number of pixels. */
+static int find_offsets(const integral *s, int64_t start, int64_t *at, int64_t *mu_at) {
     for (int l = 0; l < LANES; l++) {
         int64_t q = start + l < s->pixels ? start + l : s->pixels - 1;
         at[l] = q / s->inner * s->outer_step + q % s->inner * s->inner_step;
@@ -88,54 +90,56 @@ static int locate(const plan *s, int64_t start, int64_t *at, int64_t *mu_at) {
     return s->pixels - start < LANES ? (int)(s->pixels - start) : LANES;
 }
 
-/* Of each row: how far it lies below the largest of [a; mu], in deviations, and its nearest lane. */
-static void load(const plan *s, const float *a, const float *mu, const int64_t *at, const int64_t *mu_at, rows *x) {
+/* For each row: its distance below the largest of [a; mu] in deviations, and the smallest distance of its lanes. */
+static void load_chunk(const integral *s, const float *a, const float *mu, const int64_t *at, const int64_t *mu_at,
+                       rows *x) {
     float top[LANES];
-    for (int l = 0; l < LANES; l++) top[l] = x->far[s->kernels * LANES + l] = mu[mu_at[l]];
+    for (int l = 0; l < LANES; l++) top[l] = x->below[s->kernels * LANES + l] = mu[mu_at[l]];
     for (int64_t k = 0; k < s->kernels; k++)
         for (int l = 0; l < LANES; l++) {
-            float v = x->far[k * LANES + l] = a[at[l] + k * s->kernel_step];
+            float v = x->below[k * LANES + l] = a[at[l] + k * s->kernel_step];
             top[l] = v > top[l] ? v : top[l];
         }
     for (int64_t k = 0; k <= s->kernels; k++) {
-        float nearest = OUT;
+        float nearest = EXCLUDED;
         for (int l = 0; l < LANES; l++) {
-            float d = s->eps * (top[l] - x->far[k * LANES + l]);
-            d = d > OUT ? OUT : d; /* so written that NaN stays NaN */
-            x->far[k * LANES + l] = d;
-            nearest = d >= nearest ? nearest : d; /* NaN is near */
+            float d = s->eps * (top[l] - x->below[k * LANES + l]);
+            d = d > EXCLUDED ? EXCLUDED : d; /* written so that NaN stays NaN */
+            x->below[k * LANES + l] = d;
+            nearest = d >= nearest ? nearest : d; /* NaN counts as near */
         }
         x->nearest[k] = nearest;
     }
 }
 
-/* Make ready to walk the nodes from t by steps: exp(-(far + t)^2 / 2) / exp(-t^2 / 2), and its factor a step. */
-static void aim(const plan *s, rows *x, float t, float step) {
+/* Prepare a walk over the nodes from t: exp(-(below + t)^2 / 2) / exp(-t^2 / 2), and its factor per step. */
+static void prepare_walk(const integral *s, rows *x, float t, float step) {
     int64_t n = (s->kernels + 1) * LANES;
-    float *restrict far = x->far, *restrict density = x->density, *restrict decay = x->decay;
+    float *restrict below = x->below, *restrict density = x->density, *restrict decay = x->decay;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float d = far[i], in = d >= OUT ? 0.0f : 1.0f;
+        float d = below[i], in = d >= EXCLUDED ? 0.0f : 1.0f;
         density[i] = in * exp_bounded(-d * (0.5f * d + t));
         decay[i] = exp_bounded(-d * step);
     }
 }
 
-/* One row at the node t: its ratios, and its factor of the mass. */
-static inline void step_row(const float *restrict far, float *restrict density, const float *restrict decay,
+/* One row at the node t: its ratios r, and its factor of the mass. */
+static inline void step_row(const float *restrict below, float *restrict density, const float *restrict decay,
                             float *restrict r, float *restrict mass, float t, float scale, int may_be_negative) {
 #pragma omp simd
     for (int l = 0; l < LANES; l++) {
-        mass[l] *= normal(far[l] + t, density[l] * scale, may_be_negative, &r[l]);
+        mass[l] *= normal(below[l] + t, density[l] * scale, may_be_negative, &r[l]);
         density[l] *= decay[l];
     }
 }
 
+enum { DOWN, UP };
 enum { COUNTS, SKIP, END };
 
-/* The node t: r = phi / Phi of each row within reach, and mass = step * prod Phi. Returns whether it counts, and
- * whether the walk ends: going down (way 0) when the mass has vanished, going up when no row is in reach any more. */
-static int visit(const plan *s, int way, float t, float reach, const rows *x, float *mass) {
+/* The node t: r = phi / Phi of each row within reach, and mass = step * prod Phi. Returns whether the node counts and
+ * whether the walk ends: going down when the mass has vanished, going up when no row is within reach. */
+static int evaluate_node(const integral *s, int direction, float t, float reach, const rows *x, float *mass) {
     int any = 0, heavy = 0;
     float scale = exp_bounded(-0.5f * t * t);
     for (int l = 0; l < LANES; l++) mass[l] = s->step;
@@ -143,25 +147,25 @@ static int visit(const plan *s, int way, float t, float reach, const rows *x, fl
         if (x->nearest[k] >= reach) continue;
         any = 1;
         int64_t i = k * LANES;
-        if (way == 0)
-            step_row(x->far + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 1);
+        if (direction == DOWN)
+            step_row(x->below + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 1);
         else
-            step_row(x->far + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 0);
+            step_row(x->below + i, x->density + i, x->decay + i, x->r + i, mass, t, scale, 0);
     }
     for (int l = 0; l < LANES; l++) heavy |= !(mass[l] <= TINY); /* NaN counts */
-    return !any || (!heavy && way == 0) ? END : heavy ? COUNTS : SKIP;
+    return !any || (!heavy && direction == DOWN) ? END : heavy ? COUNTS : SKIP;
 }
 
-/* The walk down from the largest activation (way 0), or up (way 1): its first node, its step and its length. */
-static int way_of(const plan *s, int way, float *t, float *step) {
-    int below = (int)(-s->first / s->step) + 1; /* nodes under 0 */
-    *step = way ? s->step : -s->step;
-    *t = s->first + (way ? below : below - 1) * s->step;
-    return way ? s->nodes - below : below;
+/* The walk down or up from the largest activation: its first node, its step and its number of nodes. */
+static int find_walk(const integral *s, int direction, float *t, float *step) {
+    int negative = (int)(-s->first / s->step) + 1; /* nodes below 0 */
+    *step = direction == UP ? s->step : -s->step;
+    *t = s->first + (direction == UP ? negative : negative - 1) * s->step;
+    return direction == UP ? s->nodes - negative : negative;
 }
 
-/* The node's part of p_k = integral of phi(u_k) prod_{j != k} Phi(u_j). */
-static void add_value(const plan *s, float reach, const rows *x, const float *mass) {
+/* The node's contribution to p_k = integral of phi(u_k) prod_{j != k} Phi(u_j). */
+static void add_value(const integral *s, float reach, const rows *x, const float *mass) {
     for (int64_t k = 0; k < s->kernels; k++) {
         if (x->nearest[k] >= reach) continue;
         float *restrict sum = x->sum + k * LANES, *restrict r = x->r + k * LANES;
@@ -170,8 +174,8 @@ static void add_value(const plan *s, float reach, const rows *x, const float *ma
     }
 }
 
-/* The node's part of the integral of E r_i (g_i R - G), with R = sum_j r_j and G = sum_j g_j r_j. */
-static void add_gradient(const plan *s, float reach, const rows *x, const float *mass) {
+/* The node's contribution to the integral of E r_i (g_i R - G), with R = sum_j r_j and G = sum_j g_j r_j. */
+static void add_gradient(const integral *s, float reach, const rows *x, const float *mass) {
     float R[LANES] = {0}, G[LANES] = {0};
     for (int64_t k = 0; k <= s->kernels; k++) {
         if (x->nearest[k] >= reach) continue;
@@ -190,19 +194,19 @@ static void add_gradient(const plan *s, float reach, const rows *x, const float 
     }
 }
 
-/* Both walks over the nodes, for the block of pixels that is loaded. */
-static void integrate(const plan *s, rows *x) {
+/* Both walks over the nodes, for the loaded chunk. */
+static void integrate(const integral *s, rows *x) {
     float mass[LANES], start, step;
     memset(x->sum, 0, (s->kernels + 1) * LANES * sizeof(float));
-    for (int way = 0; way < 2; way++) {
-        int nodes = way_of(s, way, &start, &step);
-        aim(s, x, start, step);
+    for (int direction = DOWN; direction <= UP; direction++) {
+        int nodes = find_walk(s, direction, &start, &step);
+        prepare_walk(s, x, start, step);
         for (int n = 0; n < nodes; n++) {
             float t = start + n * step;
-            float reach = way ? FAR - t : OUT; /* a row that is out of it stays so for the rest of the walk */
-            int verdict = visit(s, way, t, reach, x, mass);
-            if (verdict == END) break;
-            if (verdict == SKIP) continue;
+            float reach = direction == UP ? NEGLIGIBLE - t : EXCLUDED; /* a row out of reach stays so for the walk */
+            int outcome = evaluate_node(s, direction, t, reach, x, mass);
+            if (outcome == END) break;
+            if (outcome == SKIP) continue;
             if (x->g)
                 add_gradient(s, reach, x, mass);
             else
@@ -211,22 +215,22 @@ static void integrate(const plan *s, rows *x) {
     }
 }
 
-/* p for g = NULL, else J^T g for the activations and, one number a pixel in the pixels' order, for mu.
+/* out: p if g is NULL, else J^T g. grad_mu: J^T g for mu, one number per pixel, in the order of the pixels.
  * Scratch: threads * 7 * (kernels + 1) * LANES floats. */
-void tembed_perturbed(const plan *s, const float *a, const float *mu, const float *g, float *out, float *grad_mu,
+void tembed_perturbed(const integral *s, const float *a, const float *mu, const float *g, float *out, float *grad_mu,
                       float *scratch) {
-    int64_t blocks = (s->pixels + LANES - 1) / LANES;
+    int64_t chunks = (s->pixels + LANES - 1) / LANES;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int thread = 0; thread < s->threads; thread++) {
-        rows x = share(s, scratch, thread);
+        rows x = rows_of_thread(s, scratch, thread);
         int64_t at[LANES], mu_at[LANES];
         float scale = g ? s->eps : 1.0f;
         if (!g) x.g = NULL;
-        for (int64_t b = blocks * thread / s->threads; b < blocks * (thread + 1) / s->threads; b++) {
-            int real = locate(s, b * LANES, at, mu_at);
-            load(s, a, mu, at, mu_at, &x);
+        for (int64_t b = chunks * thread / s->threads; b < chunks * (thread + 1) / s->threads; b++) {
+            int real = find_offsets(s, b * LANES, at, mu_at);
+            load_chunk(s, a, mu, at, mu_at, &x);
             if (g) {
-                memset(x.g + s->kernels * LANES, 0, LANES * sizeof(float)); /* the slack's */
+                memset(x.g + s->kernels * LANES, 0, LANES * sizeof(float)); /* of the slack */
                 for (int64_t k = 0; k < s->kernels; k++)
                     for (int l = 0; l < LANES; l++) x.g[k * LANES + l] = g[at[l] + k * s->kernel_step];
             }
