@@ -29,7 +29,7 @@ from tembed.models.network import Output
 from tembed.ops import bn_relu, conv3x3
 from tembed.training.distributed.compiling import compile_stages
 from tembed.training.environment import keep_freed_memory
-from tembed.training.loop import make_optimizer
+from tembed.training.optimizers import make_optimizer
 from tembed.training.weights import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")

@@ -10,10 +10,19 @@ from pathlib import Path
 import pytest
 from support.kills import fingerprint
 
-from tembed import machine as waiting
-from tembed.machine import ASLEEP, CROWDED, SPINNING, WINDOW, Crowd, starved_seconds, waiting_policy
+from tembed import machine
+from tembed.machine import (
+    ASLEEP,
+    CROWDED,
+    SPINNING,
+    WINDOW,
+    Crowd,
+    WaitingPolicy,
+    starved_seconds,
+    waiting_policy,
+)
 
-LINE = "rn26-embed --data dots --recipe fast --epochs 6 --batch-size 9 --start-scale 1"
+LINE = "rn26-embed --data dots --preset fast --epochs 6 --batch-size 9 --start-scale 1"
 
 
 @contextmanager
@@ -46,8 +55,14 @@ def test_idle_cores_are_spun_on(
     before: list[float], after: list[float], policy: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = iter([before, after])
-    monkeypatch.setattr(waiting, "_idle_seconds", lambda: next(seen))
+    monkeypatch.setattr(machine, "_idle_seconds", lambda: next(seen))
     assert waiting_policy({}) == policy
+
+
+def test_a_run_restarts_only_if_a_command_chose_to_spin() -> None:
+    assert WaitingPolicy.from_environment(SPINNING) == WaitingPolicy(restart=True)
+    for environment in (ASLEEP, {}, {"OMP_WAIT_POLICY": "ACTIVE"}):
+        assert WaitingPolicy.from_environment(environment) == WaitingPolicy(restart=False)
 
 
 def test_busy_cores_are_noticed_at_the_start() -> None:
@@ -81,7 +96,7 @@ def test_the_system_tells_how_long_threads_had_no_core() -> None:
 @pytest.mark.slow
 def test_a_crowded_run_goes_on_asleep_with_the_same_bits(tmp_path: Path, worlds: Path) -> None:
     """The real command, whose processes differ in how their threads wait and in nothing else."""
-    code = "import sys; from tembed.training import waiting; waiting.WINDOW = 0.2; from tembed.cli.main import main; "
+    code = "import sys; from tembed import machine; machine.WINDOW = 0.2; from tembed.cli.main import main; "
     environment = os.environ | {"TEMBED_DATA": str(worlds), "OMP_NUM_THREADS": "2"}
 
     def run(out: Path, policy: dict[str, str]) -> str:
@@ -91,8 +106,8 @@ def test_a_crowded_run_goes_on_asleep_with_the_same_bits(tmp_path: Path, worlds:
 
     with busy_cores():
         said = run(tmp_path / "crowded", SPINNING)
-    assert said.count("going on with threads that sleep while they wait") == 1
-    assert "going on with" in said
+    assert said.count("sleep while they wait") == 1
+    assert "resuming" in said
     assert "from epoch" in said
     assert "sleep" not in run(tmp_path / "calm", ASLEEP)
     assert fingerprint(tmp_path / "crowded") == fingerprint(tmp_path / "calm")

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written aside, synced and renamed, and what the disk says told in one line."""
+"""Files that are complete or absent: written aside, synced and renamed; locks; disk errors in one line."""
 
 import errno
 import fcntl
@@ -20,7 +20,7 @@ class InUse(TembedError):
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path``; whatever happens on the way, what was there before stays whole."""
+    """Write ``content`` to ``path``. If anything fails, the old file stays complete."""
     aside = path.with_name(path.name + ".part")
     with explained(path):
         try:
@@ -33,7 +33,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_aside(path: Path, content: bytes) -> None:
-    """Write and sync a file that is not yet in its place."""
+    """Write and sync a file under a temporary name."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -54,7 +54,7 @@ def read_json(path: Path) -> Any:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in this folder last."""
+    """Make renames in this folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -64,7 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns what the disk says about ``path`` into one line with a way out."""
+    """Turn an error of the disk about ``path`` into one line that says what to do."""
     try:
         yield
     except OSError as error:
@@ -73,25 +73,25 @@ def explained(path: Path) -> Iterator[None]:
         elif error.errno in FORBIDDEN:
             way_out = "make it writable"
         elif error.errno in (errno.ENOENT, errno.ENOTDIR):
-            way_out = "its folder is gone or in the way; put it back"
+            way_out = "its folder is gone, or a file is in its place; restore it"
         else:
             way_out = "check the disk"
         raise TembedError(
-            f"cannot write {path} ({error.strerror or error}): {way_out} and run the same command again; what was "
-            "saved before is unharmed"
+            f"cannot write {path} ({error.strerror or error}): {way_out} and run the same command again; everything "
+            "saved before is intact"
         ) from None
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file ``path``; ends with the process, however that ends."""
+    """Hold the lock file ``path``. The system releases it when the process ends, however it ends."""
     with explained(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise InUse(f"{path.parent} is in use by another process: wait for it, or give another --out") from None
+        raise InUse(f"{path.parent} is in use by another process: wait for it, or give another `out`") from None
     try:
         yield
     finally:

@@ -1,61 +1,66 @@
-"""What this process may use of the machine."""
+"""The cores of this machine: how many this process may use, and how its threads wait for each other on them.
+
+Threads that spin while they wait are fast on idle cores and very slow on shared ones; threads that sleep are a little
+slower but do not mind company. A command chooses with `waiting_policy` before torch is loaded. A run watches its cores
+with `Crowd`, and a `WaitingPolicy` tells it what to do when another process takes them.
+"""
 
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Each of these says how to wait; the runtimes read them once, when torch is loaded."""
+"""Each of these sets how threads wait. The OpenMP runtimes read them once, when torch is loaded."""
 CHOICE = "TEMBED_WAITING"
-"""Set if the policy is ours, so that it may change."""
+"""Set if a tembed command chose the policy, so that it may change it."""
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", CHOICE: "asleep"}
 SPINNING = {"OMP_WAIT_POLICY": "ACTIVE", CHOICE: "spinning"}
 LOOK = 0.1
-"""Seconds to look at the other processes."""
+"""Seconds to watch the other processes at the start."""
 WINDOW = 20.0
-"""Seconds to watch the own threads; a short visitor does not matter."""
+"""Seconds to watch the own threads; a shorter disturbance does not matter."""
 CROWDED = 0.25
-"""Seconds in a second that threads could have worked but had no core; alone it is 0.01."""
+"""Seconds per second in which threads had work but no core; on idle cores it is 0.01."""
 
 
 class Crowded(Exception):
-    """Another process has one of the cores, and the threads spin by our choice; the run is saved."""
+    """Another process uses the cores of a run whose policy is to restart; the run is saved."""
+
+
+@dataclass(frozen=True)
+class WaitingPolicy:
+    """What a run does when other processes use its cores. The default is to warn once and continue."""
+
+    restart: bool = False
+    """save the run and raise `Crowded`; the caller then starts again with threads that sleep"""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "WaitingPolicy":
+        """Restart if a tembed command chose spinning threads; a user's own choice is never changed."""
+        return cls(restart=environment.get(CHOICE) == SPINNING[CHOICE])
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def waiting_policy(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set before torch is loaded: spinning if every core is idle now; nothing if the user has decided."""
+    """Variables to set before torch is loaded: spinning if every core is idle now; none if the user has set one."""
     if any(name in environment for name in POLICIES):
         return {}
     return SPINNING if _all_idle() else ASLEEP
 
 
-def _all_idle() -> bool:
-    before = _idle_seconds()
-    time.sleep(LOOK)
-    after = _idle_seconds()
-    return bool(before) and all(b - a > 0.7 * LOOK for a, b in zip(before, after, strict=True))
-
-
-def _idle_seconds() -> list[float]:
-    """Of each core that this process may use, so far; nothing where the system does not tell."""
-    try:
-        lines = Path("/proc/stat").read_text().splitlines()
-        cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-        ticks = os.sysconf("SC_CLK_TCK")
-        return [(int(f[4]) + int(f[5])) / ticks for line in lines if (f := line.split()) and f[0] in cores]
-    except (OSError, AttributeError, ValueError, IndexError):
-        return []
+def threads_sleep(environment: Mapping[str, str]) -> bool:
+    """Whether threads sleep while they wait, so that a crowd costs little."""
+    return environment.get("OMP_WAIT_POLICY", "").upper() == ASLEEP["OMP_WAIT_POLICY"]
 
 
 def starved_seconds() -> float | None:
-    """How long the threads of this process had no core while they had work, so far; None where nothing tells."""
+    """How long the threads of this process have had work but no core, so far; None if the system does not say."""
     try:
         threads = Path("/proc/self/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[1]) for thread in threads) / 1e9
@@ -71,9 +76,27 @@ class Crowd:
         self.start, self.before = time.monotonic(), starved()
 
     def noticed(self, now: float) -> bool:
-        """Whether the last `WINDOW` was crowded; asked after every step with the time, it answers once a window."""
+        """Whether the last `WINDOW` was crowded. Call it after every step; it decides once per window."""
         if now - self.start < WINDOW or self.before is None:
             return False
         span, before = now - self.start, self.before
         self.start, self.before = now, self.starved()
         return self.before is not None and (self.before - before) / span > CROWDED
+
+
+def _all_idle() -> bool:
+    before = _idle_seconds()
+    time.sleep(LOOK)
+    after = _idle_seconds()
+    return bool(before) and all(b - a > 0.7 * LOOK for a, b in zip(before, after, strict=True))
+
+
+def _idle_seconds() -> list[float]:
+    """Idle time so far of each core that this process may use; empty if the system does not say."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        ticks = os.sysconf("SC_CLK_TCK")
+        return [(int(f[4]) + int(f[5])) / ticks for line in lines if (f := line.split()) and f[0] in usable]
+    except (OSError, AttributeError, ValueError, IndexError):
+        return []

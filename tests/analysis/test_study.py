@@ -296,7 +296,7 @@ def test_the_commands_write_their_files(
         ("analyze empty", "empty is not a run folder"),
         ("analyze begun", "begun has no weights yet"),
         ("analyze broken", "cannot be read as weights"),
-        ("analyze nothing", "is no run folder"),
+        ("analyze nothing", "is not a run folder"),
         ("explain {weights}/rn26.safetensors g.json", "nothing to explain"),
         ("explain {weights}/rn26-embed.safetensors g.json", "g.json: not an image in a known format"),
         ("explain {weights}/rn26-embed.safetensors none.png", "none.png cannot be read (No such file"),

@@ -18,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tembed.training.checksummed import checksum, unseal
+from tembed.training.checksummed import checksum, read_checksummed
 from tembed.training.run import Run, without_clock
 
 COMMANDS = {
-    "block": "rn26-embed --data tiny --recipe fast --epochs 3 --batch-size 10 --seed 1",
+    "block": "rn26-embed --data tiny --preset fast --epochs 3 --batch-size 10 --seed 1",
     "paper": "rn26-aux --data tiny --epochs 2 --train-images 90 --batch-size 9",
     "sampled": "rn20 --data dots --epochs 2 --train-images 24 --batch-size 6 --maximizer perturbed-sampled",
 }
@@ -72,7 +72,7 @@ def fingerprint(out: Path) -> dict[str, str]:
     """Hashes of all that a run leaves, the clock's readings aside."""
     run = Run.open(out)
     assert run.result is not None
-    tensors, _ = unseal(run.checkpoints.newest, "a checkpoint")
+    tensors, _ = read_checksummed(run.checkpoints.newest, "a checkpoint")
     return {
         "weights": hashlib.sha256(run.best_path.read_bytes()).hexdigest(),
         "state": checksum(tensors),

@@ -1,5 +1,7 @@
 """One root with small datasets for all tests of training."""
 
+import importlib
+
 import pytest
 from support.fixtures import use_worlds as use_worlds
 from support.fixtures import worlds as worlds
@@ -8,3 +10,16 @@ from support.fixtures import worlds as worlds
 @pytest.fixture(autouse=True)
 def _root(use_worlds: None) -> None:
     pass
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it."""
+    for module, name in (
+        ("tembed.models.registry", "_ENTRIES"),
+        ("tembed.maximizers.registry", "_ENTRIES"),
+        ("tembed.data.catalogue", "_RECORDS"),
+        ("tembed.training.optimizers", "_BUILDERS"),
+    ):
+        entries = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(f"{module}.{name}", dict(entries))

@@ -18,8 +18,8 @@ from support.kills import fingerprint
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load, train
-from tembed.training.checkpoints import Checkpoints
-from tembed.training.checksummed import seal, unseal
+from tembed.training.checkpoints.files import Checkpoints
+from tembed.training.checksummed import checksummed_bytes, read_checksummed
 
 DOTS = Recipe("rn20", "dots", epochs=2, batch_size=30)
 TENSORS = {"model.weight": torch.arange(12.0).view(3, 4), "step": torch.tensor(7)}
@@ -60,31 +60,33 @@ def test_the_newest_is_loaded_and_the_one_before_is_kept(checkpoints: Checkpoint
     tensors, record, wrong = checkpoints.load()
     assert (record["position"], wrong) == (2, [])
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
-    assert unseal(checkpoints.previous, "a checkpoint")[1]["position"] == 1
+    assert read_checksummed(checkpoints.previous, "a checkpoint")[1]["position"] == 1
     assert sorted(os.listdir(checkpoints.folder)) == ["newest.safetensors", "previous.safetensors"]
 
 
 def test_equal_content_gives_equal_bytes() -> None:
     record = {"kind": "weights", "b": [1.5], "a": None}
-    assert seal(TENSORS, record) == seal(dict(reversed(TENSORS.items())), dict(reversed(record.items())))
+    assert checksummed_bytes(TENSORS, record) == checksummed_bytes(
+        dict(reversed(TENSORS.items())), dict(reversed(record.items()))
+    )
 
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    content, path = seal(TENSORS, {"kind": "a checkpoint", "position": 1}), tmp_path / "file.safetensors"
+    content, path = checksummed_bytes(TENSORS, {"kind": "a checkpoint", "position": 1}), tmp_path / "file.safetensors"
     for place in range(len(content)):
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)
         with pytest.raises(TembedError, match=str(path)):
-            unseal(path, "a checkpoint")
+            read_checksummed(path, "a checkpoint")
 
 
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:
-    content, path = seal(TENSORS, {"kind": "a checkpoint"}), tmp_path / "file.safetensors"
+    content, path = checksummed_bytes(TENSORS, {"kind": "a checkpoint"}), tmp_path / "file.safetensors"
     for size in range(len(content)):
         path.write_bytes(content[:size])
         with pytest.raises(TembedError, match=str(path)):
-            unseal(path, "a checkpoint")
+            read_checksummed(path, "a checkpoint")
 
 
 class Hostile:
@@ -103,13 +105,13 @@ def test_a_hostile_file_is_refused_and_never_run(tmp_path: Path) -> None:
     torch.save({"model": Hostile(made)}, tmp_path / "torch")
     files["torch"] = (tmp_path / "torch").read_bytes()
     files["huge header"] = (2**62).to_bytes(8, "little") + b"{}"
-    files["deep"] = seal(TENSORS, {"kind": "a checkpoint"}).replace(b"kind", b"[[[[")
+    files["deep"] = checksummed_bytes(TENSORS, {"kind": "a checkpoint"}).replace(b"kind", b"[[[[")
     files["empty"] = b""
     for content in files.values():
         path = tmp_path / "file.safetensors"
         path.write_bytes(content)
         with pytest.raises(TembedError, match=str(path)):
-            unseal(path, "a checkpoint")
+            read_checksummed(path, "a checkpoint")
         with pytest.raises(TembedError, match=str(path)):
             load(path)
     assert not made.exists()
@@ -121,7 +123,7 @@ def test_a_damaged_newest_gives_way_to_the_previous_and_never_takes_its_place(ch
     assert record["position"] == 1
     assert "newest.safetensors" in wrong[0]
     checkpoints.save(TENSORS, {"position": 3})
-    assert unseal(checkpoints.previous, "a checkpoint")[1]["position"] == 1
+    assert read_checksummed(checkpoints.previous, "a checkpoint")[1]["position"] == 1
     assert checkpoints.load()[1]["position"] == 3
 
 
@@ -168,7 +170,7 @@ def test_a_full_disk_does_not_harm_what_was_saved(tmp_path: Path) -> None:
         with pytest.raises(TembedError, match=r"No space left on device.*free some space"):
             made.save(tensors, {"position": 3})
         assert made.load()[1]["position"] == 2
-        assert unseal(made.previous, "a checkpoint")[1]["position"] == 1
+        assert read_checksummed(made.previous, "a checkpoint")[1]["position"] == 1
         assert not list(made.folder.glob("*.part"))
 
 
@@ -242,8 +244,8 @@ def test_a_checkpoint_that_makes_no_sense_is_refused(change: dict[str, Any], alo
     shutil.copytree(alone.folder, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     run.result_path.unlink()
-    tensors, record = unseal(run.checkpoints.newest, "a checkpoint")
-    run.checkpoints.newest.write_bytes(seal(tensors, record | change))
+    tensors, record = read_checksummed(run.checkpoints.newest, "a checkpoint")
+    run.checkpoints.newest.write_bytes(checksummed_bytes(tensors, record | change))
     with pytest.raises(TembedError, match=r"cannot be used: .*remove that folder"):
         train(DOTS, tmp_path / "run")
 
@@ -252,8 +254,8 @@ def test_a_checkpoint_of_another_model_is_refused(alone: Run, tmp_path: Path) ->
     shutil.copytree(alone.folder, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     run.result_path.unlink()
-    _, record = unseal(run.checkpoints.newest, "a checkpoint")
-    run.checkpoints.newest.write_bytes(seal({"model.stem.0.weight": torch.zeros(3)}, record))
+    _, record = read_checksummed(run.checkpoints.newest, "a checkpoint")
+    run.checkpoints.newest.write_bytes(checksummed_bytes({"model.stem.0.weight": torch.zeros(3)}, record))
     with pytest.raises(TembedError, match="cannot be used"):
         train(DOTS, tmp_path / "run")
 

@@ -13,11 +13,11 @@ from support.kills import fingerprint
 import tembed
 from tembed.errors import TembedError
 from tembed.files import locked
+from tembed.machine import SPINNING, Crowded, WaitingPolicy
 from tembed.reporting.progress import Lines, Progress
 from tembed.training import Recipe, Run, evaluate, load, train
 from tembed.training.inputs import load_inputs, resized
 from tembed.training.loop import Training
-from tembed.training.run import default_folder
 from tembed.training.schedule import derived_seed
 from tembed.training.weights import build
 
@@ -146,7 +146,7 @@ def test_a_finished_run_is_left_as_it_is(finished: Run) -> None:
 
 
 def test_another_recipe_in_the_same_folder_is_refused_and_told_apart(finished: Run) -> None:
-    with pytest.raises(TembedError, match=r"asked for is epochs: 3, not 2; lr: 0.5, not 0.001 there.*another --out"):
+    with pytest.raises(TembedError, match=r"asked for epochs: 3, not 2; lr: 0.5, not 0.001.*another `out`"):
         train(dataclasses.replace(DOTS, lr=0.5, epochs=3), finished.folder)
 
 
@@ -215,8 +215,51 @@ def test_the_images_grow_as_the_recipe_says(tmp_path: Path) -> None:
     assert [record["image_side"] for record in train(recipe, tmp_path / "run").metrics] == [8, 12, 16]
 
 
-def test_the_folders_name_says_what_is_in_it() -> None:
-    assert default_folder(Recipe.fast("rn26", "cifar10", seed=3).complete()) == Path("runs/rn26-cifar10-fast-3")
+class Busy:
+    """Cores that other processes use from the first step on."""
+
+    def noticed(self, now: float) -> bool:
+        return True
+
+
+@pytest.fixture
+def busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose threads spin by the command's choice, on cores that others use."""
+    monkeypatch.setattr(Training, "go", _on_busy_cores(Training.go))
+    for name, value in SPINNING.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("busy_cores")
+def test_a_run_on_busy_cores_warns_once_and_never_asks_the_environment_to_stop(tmp_path: Path) -> None:
+    said = Said()
+    assert train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", progress=said).result is not None
+    assert ["another process uses the cores" in line for line in said.lines].count(True) == 1
+
+
+@pytest.mark.usefixtures("busy_cores")
+def test_a_run_whose_policy_is_to_restart_saves_and_raises(finished: Run, tmp_path: Path) -> None:
+    with pytest.raises(Crowded):
+        train(DOTS, tmp_path / "run", waiting=WaitingPolicy(restart=True))
+    assert Run(tmp_path / "run").checkpoints.load()[1]["step"] == 1
+    train(DOTS, tmp_path / "run")
+    assert fingerprint(tmp_path / "run") == fingerprint(finished.folder)
+
+
+def _on_busy_cores(go: Any) -> Any:
+    def busy(self: Training) -> None:
+        self.crowd = Busy()  # type: ignore[assignment]
+        go(self)
+
+    return busy
+
+
+class Said(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 def test_plain_lines_tell_each_epoch_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

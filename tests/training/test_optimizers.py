@@ -1,10 +1,14 @@
-"""Muon against the singular value decomposition, and against torch's AdamW where it hands over to it."""
+"""Muon against the singular value decomposition, and its AdamW share against torch's AdamW."""
 
 import pytest
 import torch
 from torch import nn
 
-from tembed.training.optimizers import REST, SIZE, Muon, orthogonal, split
+from tembed.errors import TembedError
+from tembed.training import Recipe
+from tembed.training.checkpoints.state import State, gather, restore
+from tembed.training.optimizers import make_optimizer
+from tembed.training.optimizers.muon import REST, SIZE, Muon, orthogonal, split
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 128), (64, 576), (10, 128)])
@@ -66,3 +70,59 @@ def test_steps_of_the_kernels_by_hand_and_of_the_rest_by_adamw() -> None:
             kernel.copy_(ours[2].weight)
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         torch.testing.assert_close(a, b, msg=name)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+def test_a_restored_optimizer_takes_the_same_steps_bit_for_bit(name: str) -> None:
+    recipe = Recipe("rn26", "cifar10", optimizer=name, lr=0.01, weight_decay=0.1)
+    whole, saved = network(), network()
+    first, second = make_optimizer(recipe, whole), make_optimizer(recipe, saved)
+    for step in range(4):
+        if step == 2:  # continue the second in a new model and a new optimizer
+            tensors = {key: value.clone() for key, value in gather(State(), saved, second).items()}
+            saved = network()
+            second = make_optimizer(recipe, saved)
+            restore(State().plain(), tensors, saved, second)
+        for model, optimizer in ((whole, first), (saved, second)):
+            take_step(model, optimizer, step)
+    for p, q in zip(whole.parameters(), saved.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_a_checkpoint_from_before_torchs_adamw_is_converted() -> None:
+    """Its moments had other names; with them restored, the next step is that of a run that was never stopped."""
+    recipe = Recipe.fast("rn26", "cifar10", lr=0.01)
+    whole, old = network(), network()
+    first, second = make_optimizer(recipe, whole), make_optimizer(recipe, old)
+    for step in range(2):
+        take_step(whole, first, step)
+        take_step(old, second, step)
+    names = {"exp_avg": "mean", "exp_avg_sq": "square"}
+    tensors = {}
+    for key, value in gather(State(), old, second).items():
+        start, _, last = key.rpartition(".")
+        tensors[f"{start}.{names[last]}" if key.startswith("optimizer.") and last in names else key] = value.clone()
+    assert any(key.endswith(".square") for key in tensors)
+    old = network()
+    second = make_optimizer(recipe, old)
+    restore(State().plain(), tensors, old, second)
+    take_step(whole, first, 2)
+    take_step(old, second, 2)
+    for p, q in zip(whole.parameters(), old.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused() -> None:
+    model = network()
+    adam = make_optimizer(Recipe("rn26", "cifar10"), model)
+    take_step(model, adam, 0)
+    tensors = gather(State(), model, adam)
+    with pytest.raises(TembedError, match="its optimizer is not that of this model"):
+        restore(State().plain(), {k: v for k, v in tensors.items() if ".0.weight." not in k}, model, adam)
+
+
+def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
+    images = torch.randn(5, 3, 5, 5, generator=torch.Generator().manual_seed(number))
+    optimizer.zero_grad()
+    model(images).square().mean().backward()
+    optimizer.step()

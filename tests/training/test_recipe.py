@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+from tembed import maximizers
 from tembed.cli.train import parse
 from tembed.errors import TembedError
 from tembed.models import list_models
-from tembed.training import Recipe
-from tembed.training.recipe import FAST
+from tembed.training import Recipe, optimizer_names
+from tembed.training.recipe import PRESETS
 
 
 def test_the_paper_recipe_is_section_4_to_the_letter() -> None:
@@ -48,8 +49,7 @@ def test_the_tricks_of_cifar_10_are_on_there_only(preset: type[Recipe], model: s
     ],
 )
 def test_a_setting_that_does_not_apply_is_an_error(model: str, setting: dict[str, object]) -> None:
-    name = list(setting)[-1].replace("_", "-")
-    with pytest.raises(TembedError, match=f"--{name} does not apply"):
+    with pytest.raises(TembedError, match=f"`{list(setting)[-1]}` does not apply"):
         Recipe(model, "cifar10", **setting).complete()  # type: ignore[arg-type]
 
 
@@ -57,7 +57,7 @@ def test_a_setting_that_does_not_apply_is_an_error(model: str, setting: dict[str
     "setting",
     [
         {"epochs": 0},
-        {"batch_size": 1},
+        {"batch_size": 0},
         {"lr": 0.0},
         {"lr": float("nan")},
         {"weight": 1.5},
@@ -67,10 +67,15 @@ def test_a_setting_that_does_not_apply_is_an_error(model: str, setting: dict[str
         {"seed": -1},
         {"schedule": "steps"},
         {"train_images": 0},
+        {"split": "offical"},
+        {"optimizer": "sgd"},
+        {"maximizer": "argmax"},
+        {"eta": 0.0, "maximizer": "entropic"},
+        {"mu": float("inf"), "maximizer": "entropic"},
     ],
 )
 def test_a_value_out_of_range_is_named(setting: dict[str, object]) -> None:
-    with pytest.raises(TembedError, match="--" + next(iter(setting)).replace("_", "-")):
+    with pytest.raises(TembedError, match=f"`{next(iter(setting))}` is "):
         Recipe("rn26-embed", "cifar10", **setting).complete()  # type: ignore[arg-type]
 
 
@@ -97,7 +102,7 @@ def test_a_record_from_before_a_field_existed_is_read() -> None:
 
 @pytest.mark.parametrize("values", [[], {}, {"model": "rn26"}, "rn26", {"model": "rn26", "data": "parts", "x": 1}])
 def test_what_is_no_recipe_is_refused(values: object) -> None:
-    with pytest.raises(TembedError, match="no recipe"):
+    with pytest.raises(TembedError, match="recipe"):
         Recipe.from_plain(values)  # type: ignore[arg-type]
 
 
@@ -112,15 +117,49 @@ def test_a_recipe_with_values_of_other_types_is_refused() -> None:
 def test_preset_names_the_optimisation_that_it_is() -> None:
     assert Recipe.fast("rn26", "cifar10", epochs=3, seed=1).preset == "fast"
     assert Recipe.fast("rn26", "cifar10").complete().preset == "fast"
-    assert Recipe.fast("rn26", "cifar10", lr=FAST["lr"] / 2).preset == "own"
+    assert Recipe.fast("rn26", "cifar10", lr=PRESETS["fast"]["lr"] / 2).preset == "own"
 
 
 @pytest.mark.parametrize("name", ["paper", "fast"])
 def test_the_command_line_gives_the_recipe_that_python_gives(name: str) -> None:
-    line = f"RN26-Ours --data cifar10 --recipe {name} --epochs 3 --weight 0.25 --seed 4 --train-images 100"
+    line = f"RN26-Ours --data cifar10 --preset {name} --epochs 3 --weight 0.25 --seed 4 --train-images 100"
     expected = getattr(Recipe, name)("RN26-Ours", "cifar10", epochs=3, weight=0.25, seed=4, train_images=100)
-    assert parse(line.split()).settings == expected
-    assert parse(f"RN26-Ours --data cifar10 --recipe={name}".split()).settings.preset == name
+    assert parse(line.split()).recipe == expected
+    assert parse(f"RN26-Ours --data cifar10 --preset={name}".split()).recipe.preset == name
+
+
+def test_the_help_names_every_optimizer_and_maximizer(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    said = "".join(capsys.readouterr().out.replace("│", "").split())
+    assert "{" + ",".join(optimizer_names()) + "}" in said
+    for name in maximizers.names():
+        assert name.replace("perturbed-sampled", "perturbed(-sampled)") in said
+
+
+def test_unknown_fields_are_answered_with_the_nearest() -> None:
+    with pytest.raises(TembedError, match="no field 'batchsize'; did you mean 'batch_size'"):
+        Recipe.from_plain({"model": "rn26", "data": "cifar10", "batchsize": 8})
+    with pytest.raises(TembedError, match="no field 'epoch'; did you mean 'epochs'"):
+        Recipe.fast("rn26", "cifar10", epoch=8)
+    with pytest.raises(TembedError, match=r"split cannot be 'offical'.*did you mean 'official'"):
+        Recipe.from_plain({"model": "rn26", "data": "cifar10", "split": "offical"})
+    with pytest.raises(TembedError, match="`preset` is 'fats', which is unknown; did you mean 'fast'"):
+        Recipe.from_preset("fats", "rn26", "cifar10")
+
+
+def test_the_first_recipes_chose_adamw_by_another_field() -> None:
+    for decoupled, optimizer in ((True, "adamw"), (False, "adam")):
+        recipe = Recipe.from_plain({"model": "rn26", "data": "cifar10", "decoupled": decoupled})
+        assert recipe == Recipe("rn26", "cifar10", optimizer=optimizer)
+
+
+def test_the_core_never_imports_tyro() -> None:
+    code = (
+        "import sys, tembed, tembed.training.loop, tembed.analysis, tembed.data; from tembed import Recipe; "
+        "Recipe.fast('rn26-embed', 'cifar10').complete(); sys.exit('tyro' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_recipe_needs_no_torch() -> None:

@@ -12,7 +12,7 @@ import tembed.training.weights
 from tembed import create_model
 from tembed.errors import TembedError
 from tembed.training import Recipe, Run, evaluate, export_weights, load, load_trained, train
-from tembed.training.checksummed import seal, unseal
+from tembed.training.checksummed import checksummed_bytes, read_checksummed
 from tembed.training.weights import plain_names, save_weights
 
 DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)
@@ -58,12 +58,13 @@ def test_names_carry_no_wrappers(tmp_path: Path) -> None:
     assert set(plain_names(nn.DataParallel(bare).state_dict())) == names
     assert set(plain_names(torch.compile(nn.DataParallel(bare), backend="eager").state_dict())) == names
     save_weights(tmp_path / "w.safetensors", torch.compile(bare, backend="eager").state_dict(), {})
-    assert set(unseal(tmp_path / "w.safetensors", "weights")[0]) == names
+    assert set(read_checksummed(tmp_path / "w.safetensors", "weights")[0]) == names
 
 
 def test_what_is_not_there_is_answered_with_what_is_shipped(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     with pytest.raises(
-        TembedError, match="'rn26/cifar1000' is no run folder, no weights file and no shipped weights; shipped: "
+        TembedError,
+        match="'rn26/cifar1000' is not a run folder, a weights file or the name of shipped w",
     ):
         load("rn26/cifar1000")
     monkeypatch.setattr(tembed.training.weights, "shipped", lambda: {"rn26-embed/dots": run.best_path})
@@ -78,7 +79,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Path) -> None:
-    tensors, record = unseal(run.best_path, "weights")
+    tensors, record = read_checksummed(run.best_path, "weights")
     path = tmp_path / "w.safetensors"
     recipe = record["recipe"]
     for change in (
@@ -89,8 +90,8 @@ def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Pa
         {"input_size": -1},
         {"mean": [1]},
     ):
-        path.write_bytes(seal(tensors, record | change))
-        with pytest.raises(TembedError, match=f"{path} does not hold the weights that it says"):
+        path.write_bytes(checksummed_bytes(tensors, record | change))
+        with pytest.raises(TembedError, match=f"{path} does not hold the weights that it describes"):
             load(path)
     (tmp_path / "c.safetensors").write_bytes(run.checkpoints.newest.read_bytes())
     with pytest.raises(TembedError, match="does not hold weights"):

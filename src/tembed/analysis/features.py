@@ -20,7 +20,7 @@ from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
 from tembed.errors import TembedError
 from tembed.files import explained, write_file
 from tembed.reporting.progress import SILENT, Progress
-from tembed.training.checksummed import checksum, seal, unseal
+from tembed.training.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.training.environment import reproducible
 from tembed.training.weights import Trained
 
@@ -202,12 +202,12 @@ def cached_features(
             record[field.name] = value
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
-    write_file(path, seal(tensors, record))
+    write_file(path, checksummed_bytes(tensors, record))
     return features
 
 
 def _read(path: Path) -> Features:
-    tensors, record = unseal(path, KIND)
+    tensors, record = read_checksummed(path, KIND)
     record |= {name: tensor.numpy() for name, tensor in tensors.items()}
     try:
         height, width = record.pop("map_size")

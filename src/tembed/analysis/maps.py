@@ -15,7 +15,7 @@ from tembed.errors import TembedError
 from tembed.extras import needs
 from tembed.files import explained, write_file
 from tembed.reporting.progress import SILENT, Progress
-from tembed.training.checksummed import seal, unseal
+from tembed.training.checksummed import checksummed_bytes, read_checksummed
 
 COMPONENTS = 50
 """Principal components that t-SNE gets."""
@@ -89,13 +89,13 @@ def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: s
     path = folder / f"map-{digest.hexdigest()[:16]}.safetensors"
     if path.exists():
         try:
-            return unseal(path, KIND)[0]["map"].numpy()
+            return read_checksummed(path, KIND)[0]["map"].numpy()
         except TembedError as error:
             progress.say(f"computing the map again: {error}")
     found = _tsne(points, seed, progress, task)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
-    write_file(path, seal({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
+    write_file(path, checksummed_bytes({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
     return found
 
 

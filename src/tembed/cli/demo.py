@@ -1,5 +1,6 @@
 """``tembed demo``: both networks on the parts world, in a few minutes."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def main(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="tembed demo", args=arguments)
     from tembed.cli.main import fail
     from tembed.demo.demo import Demo, run_demo
+    from tembed.machine import WaitingPolicy
     from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped
     from tembed.training.environment import keep_freed_memory
@@ -33,7 +35,8 @@ def main(arguments: list[str]) -> int:
     keep_freed_memory()
     demo = Demo(options.epochs, options.train_images, options.seed)
     try:
-        text = run_demo(demo, options.out, progress=for_stderr(options.quiet))
+        waiting = WaitingPolicy.from_environment(os.environ)
+        text = run_demo(demo, options.out, progress=for_stderr(options.quiet), waiting=waiting)
     except Stopped as stopped:
         return fail(str(stopped), code=128 + stopped.number)
     print(text)

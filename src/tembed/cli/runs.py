@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from tembed.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,15 @@ def main(arguments: list[str]) -> int:
 
     if not command.folder.is_dir():
         raise TembedError(f"{command.folder} is not a folder; give the one that holds the runs")
-    rows = [("run", "model", "data", "recipe", "seed", "images", "epochs", "val %", "test %")]
-    broken, finished = [], []
+    rows = [("run", "model", "data", "preset", "seed", "images", "epochs", "val %", "test %")]
+    problems, finished = [], []
     for run in find_runs(command.folder):
         try:
             recipe, metrics, result = run.recipe, run.metrics, run.result
             best = max((record["val_accuracy"] for record in metrics), default=None)
             test = result["test_accuracy"] if result else None
         except (TembedError, LookupError, TypeError) as error:
-            broken.append(f"{run.folder}: {error}")
+            problems.append(f"cannot be read: {run.folder}: {error}")
             continue
         finished += [run] if result else []
         rows.append(
@@ -52,13 +55,28 @@ def main(arguments: list[str]) -> int:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     if command.save is not None:
-        from tembed.training.run import save_summary
+        problems += _save(finished, command.save)
+    for line in problems:
+        print(line)
+    return 1 if problems else 0
 
-        for run in finished:
-            print(f"wrote {save_summary(run, command.save)}")
-    for line in broken:
-        print(f"cannot be read: {line}")
-    return 1 if broken else 0
+
+def _save(runs: "list[Run]", folder: Path) -> list[str]:
+    """Write the summaries, and return a line for each run that could not be saved."""
+    from tembed.errors import TembedError
+    from tembed.training.run import run_name, save_summary
+
+    problems: list[str] = []
+    names: dict[str, Run] = {}
+    for run in runs:
+        try:
+            first = names.setdefault(run_name(run.recipe), run)
+            if first is not run:
+                raise TembedError(f"it repeats the recipe of {first.folder}, which is saved")
+            print(f"wrote {save_summary(run, folder)}")
+        except (TembedError, LookupError, TypeError) as error:
+            problems.append(f"not saved: {run.folder}: {error}")
+    return problems
 
 
 def _percent(share: float | None) -> str:

@@ -1,34 +1,54 @@
-"""``tembed train``: train a recipe, or go on with it."""
+"""``tembed train``: train a recipe, or resume it."""
 
 import argparse
+import dataclasses
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
+from tembed.cli.renamed import renamed_flag
 from tembed.training.distributed.hardware import Hardware, first_process
-from tembed.training.recipe import Recipe
+from tembed.training.optimizers import optimizer_names
+from tembed.training.recipe import PRESETS, Constants, Recipe
+
+
+@dataclass(frozen=True)
+class Settings(Recipe):
+    """The fields of a recipe as the command line shows them."""
+
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    optimizer: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(optimizer_names()) + "}")] = Recipe.optimizer
+    maximizer: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    constants: Annotated[Constants, tyro.conf.arg(metavar="[NAME VALUE ...]")] = ()
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a network of the paper on a dataset. The same command again takes up a run that was stopped or killed."""
+    """Train a network of the paper on a dataset. The same command again resumes a run that was stopped or killed."""
 
-    settings: Annotated[Recipe, tyro.conf.arg(name="")]
+    settings: Annotated[Settings, tyro.conf.arg(name="")]
     hardware: Annotated[Hardware, tyro.conf.arg(name="")] = field(default_factory=Hardware)
-    recipe: Literal["paper", "fast"] = "paper"
-    """where the defaults below come from: the paper's training (§4), or the most accuracy for few epochs"""
+    preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "paper"
+    """where the defaults below come from: the paper's training (§4), or the best accuracy in few epochs"""
     out: Path | None = None
-    """the run folder; default: runs/MODEL-DATA-RECIPE-SEED"""
+    """the run folder; default: runs/MODEL-DATA-PRESET-SEED, with more in the name for other settings"""
     checkpoint_seconds: float = 60.0
     """how often to save within an epoch"""
     quiet: bool = False
     """print nothing but the result"""
 
+    @property
+    def recipe(self) -> Recipe:
+        """The settings as the plain recipe that Python code would give."""
+        return Recipe(**{each.name: getattr(self.settings, each.name) for each in dataclasses.fields(Recipe)})
+
 
 def main(arguments: list[str]) -> int:
     command = parse(arguments)
+    from tembed.machine import WaitingPolicy
     from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped, train
     from tembed.training.environment import keep_freed_memory
@@ -37,11 +57,12 @@ def main(arguments: list[str]) -> int:
 
     try:
         run = train(
-            command.settings,
+            command.recipe,
             command.out,
             hardware=command.hardware,
             progress=for_stderr(command.quiet),
             checkpoint_seconds=command.checkpoint_seconds,
+            waiting=WaitingPolicy.from_environment(os.environ),
         )
     except Stopped as stopped:
         from tembed.cli.main import fail
@@ -60,13 +81,13 @@ def main(arguments: list[str]) -> int:
 
 
 def parse(arguments: list[str]) -> Train:
-    """The command line. ``--recipe`` is read first, because it decides the defaults of the rest."""
+    """Parse the command line. ``--preset`` is read first, because it decides the defaults of the other flags."""
+    arguments = renamed_flag(arguments, "--recipe", "--preset")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--recipe", default="paper")
+    first.add_argument("--preset", default="paper")
     try:
-        name = first.parse_known_args(arguments)[0].recipe
-    except argparse.ArgumentError:  # told better below
+        name = first.parse_known_args(arguments)[0].preset
+    except argparse.ArgumentError:  # tyro's own message is clearer
         name = "paper"
-    preset = Recipe.fast if name == "fast" else Recipe.paper
-    default = Train(preset(tyro.MISSING, tyro.MISSING))
-    return tyro.cli(Train, prog="tembed train", args=arguments, default=default)
+    settings = Settings.from_preset(name, tyro.MISSING, tyro.MISSING)
+    return tyro.cli(Train, prog="tembed train", args=arguments, default=Train(settings))

@@ -11,6 +11,7 @@ from tembed.data import get
 from tembed.demo.evidence import Evidence, gather_evidence
 from tembed.demo.picture import draw_report
 from tembed.demo.report import write_report
+from tembed.machine import WaitingPolicy
 from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load, train
 from tembed.training.inputs import load_inputs
@@ -44,7 +45,14 @@ class Demo:
         )
 
 
-def run_demo(demo: Demo, out: Path, *, root: Path | None = None, progress: Progress | None = None) -> str:
+def run_demo(
+    demo: Demo,
+    out: Path,
+    *,
+    root: Path | None = None,
+    progress: Progress | None = None,
+    waiting: WaitingPolicy | None = None,
+) -> str:
     """Train both, write ``report.md`` and ``report.png`` into ``out``, and return the report's text.
 
     Interrupted, the same call goes on where it was.
@@ -54,7 +62,7 @@ def run_demo(demo: Demo, out: Path, *, root: Path | None = None, progress: Progr
         get("parts", root=root, progress=progress)
     runs: dict[str, Run] = {}
     for model in (BASELINE, OURS):
-        runs[model] = train(demo.recipe(model), out / model, root=root, progress=progress)
+        runs[model] = train(demo.recipe(model), out / model, root=root, progress=progress, waiting=waiting)
     progress.say("looking at the patches of the test images")
     test = load_inputs(demo.recipe(OURS), root).test
     evidence: Evidence = gather_evidence(load(out / OURS), test)

@@ -5,12 +5,17 @@ from typing import TYPE_CHECKING
 from tembed.lazy import lazy
 
 if TYPE_CHECKING:
+    from tembed.machine import WaitingPolicy as WaitingPolicy
     from tembed.training.distributed.hardware import Hardware as Hardware
     from tembed.training.evaluation import Evaluation as Evaluation
     from tembed.training.evaluation import evaluate as evaluate
     from tembed.training.loop import train as train
+    from tembed.training.optimizers import optimizer_names as optimizer_names
+    from tembed.training.optimizers import register_optimizer as register_optimizer
+    from tembed.training.recipe import PRESETS as PRESETS
     from tembed.training.recipe import Recipe as Recipe
     from tembed.training.run import Run as Run
+    from tembed.training.run import run_name as run_name
     from tembed.training.stopping import Stopped as Stopped
     from tembed.training.weights import Trained as Trained
     from tembed.training.weights import export_weights as export_weights
@@ -18,16 +23,21 @@ if TYPE_CHECKING:
     from tembed.training.weights import load_trained as load_trained
 
 _HOME = {
+    "PRESETS": "recipe",
     "Evaluation": "evaluation",
     "Hardware": "distributed.hardware",
     "Recipe": "recipe",
     "Run": "run",
     "Stopped": "stopping",
     "Trained": "weights",
+    "WaitingPolicy": "loop",
     "evaluate": "evaluation",
     "export_weights": "weights",
     "load": "weights",
     "load_trained": "weights",
+    "optimizer_names": "optimizers",
+    "register_optimizer": "optimizers",
+    "run_name": "run",
     "train": "loop",
 }
 

@@ -1,7 +1,7 @@
 """Tensors and plain values in one safetensors file that carries its own checksum.
 
-Nothing in such a file is ever executed: it holds bytes with shapes, and one JSON text under the key ``tembed`` of the
-metadata. Any safetensors reader opens it; this one also notices a flipped bit.
+Reading such a file never executes anything: it holds bytes with shapes, and one JSON text under the key ``tembed`` of
+the metadata. Any safetensors reader opens it; this one also detects a flipped bit.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from tembed.errors import TembedError
 
-KEY = "tembed"  # the only one: several would be written in no fixed order
+KEY = "tembed"  # the only key: safetensors writes several in no fixed order
 
 
-def seal(tensors: Mapping[str, Tensor], record: dict[str, Any]) -> bytes:
+def checksummed_bytes(tensors: Mapping[str, Tensor], record: dict[str, Any]) -> bytes:
     """The content of a file with these tensors and this JSON-able record; equal inputs give equal bytes."""
     plain = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     text = json.dumps(record, sort_keys=True, allow_nan=False)
@@ -28,13 +28,13 @@ def seal(tensors: Mapping[str, Tensor], record: dict[str, Any]) -> bytes:
     return save(plain, metadata)
 
 
-def unseal(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the record of a file. ``TembedError`` if it is missing, damaged or not of this ``kind``."""
+def read_checksummed(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the record of a file. `TembedError` if it is missing, damaged or not of this ``kind``."""
     try:
         with safe_open(path, framework="pt") as file:
-            sealed = json.loads((file.metadata() or {})[KEY])
+            metadata = json.loads((file.metadata() or {})[KEY])
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-        text, expected = sealed["record"], sealed["sha256"]
+        text, expected = metadata["record"], metadata["sha256"]
         found = checksum(tensors, text)
         record = json.loads(text)
     except Exception as error:  # the reader and JSON raise many types on damaged files
@@ -48,7 +48,7 @@ def unseal(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str = "") -> str:
-    """sha256 of names, types, shapes and values, and of a text."""
+    """sha256 of the tensors' names, types, shapes and values, and of a text."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

@@ -1,4 +1,4 @@
-"""Where a run takes place: versions, machine, threads and the commit, for the record."""
+"""The process that a run trains in: what the run folder records about it, and the settings that training needs."""
 
 import ctypes
 import os
@@ -16,17 +16,17 @@ import torch
 from torch.utils import deterministic
 
 import tembed
-from tembed.ops import conv3x3
+from tembed import ops
 from tembed.training.distributed.hardware import Hardware
 
 HARDWARE = Hardware(accelerator="cpu", devices=1, nodes=1).record()
-"""What a run was on that does not say."""
+"""Default for records without hardware info."""
 BITS = ("tembed", "commit", "python", "torch", "numpy", "machine", "processor", "threads", "kernels", "gpu", *HARDWARE)
-"""What may change the last bits of a result when it changes between two starts of a run."""
+"""Fields that may change the last bits of a result if they change between two starts of a run."""
 
 
 def environment(hardware: dict[str, Any]) -> dict[str, Any]:
-    """What the run folder records at each start on this hardware."""
+    """The record that the run folder keeps of each start on this hardware."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "tembed": tembed.__version__,
@@ -39,20 +39,29 @@ def environment(hardware: dict[str, Any]) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "kernels": "own" if hardware["accelerator"] == "cpu" and conv3x3.load() is not None else "torch",
+        "kernels": kernels() if hardware["accelerator"] == "cpu" else "torch",
         "gpu": torch.cuda.get_device_name() if hardware["accelerator"] == "cuda" else None,
         **hardware,
     }
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two starts that can change the last bits."""
+    """The differences between two starts that can change the last bits."""
     before = HARDWARE | before
     return [f"{key}: {before.get(key)}, now {now[key]}" for key in BITS if before.get(key) != now[key]]
 
 
+def kernels() -> str:
+    """``own`` if all of the package's C kernels work here, ``torch`` if none does, else the list of those that do."""
+    available = ops.available()
+    working = sorted(name for name in available if available[name])
+    if len(working) == len(available):
+        return "own"
+    return f"own: {', '.join(working)}" if working else "torch"
+
+
 def commit() -> str | None:
-    """The git commit of the package's source, with a mark if it has been edited; None outside a checkout."""
+    """The git commit of the package's source, marked if files were edited; None outside a checkout."""
     folder = Path(tembed.__file__).parent
 
     def git(*arguments: str) -> str | None:
@@ -62,7 +71,7 @@ def commit() -> str | None:
             return None
         return ran.stdout.strip() if ran.returncode == 0 else None
 
-    if git("ls-files", "--error-unmatch", "__init__.py") is None:  # inside somebody else's repository
+    if git("ls-files", "--error-unmatch", "__init__.py") is None:  # installed inside another repository
         return None
     head = git("rev-parse", "HEAD")
     return f"{head} (edited)" if head and git("status", "--porcelain", "--", ".") else head
@@ -81,9 +90,9 @@ def processor() -> str:
 
 @contextmanager
 def reproducible(deterministic_only: bool = True) -> Iterator[None]:
-    """Torch with deterministic operations only, and its global generator as before afterwards.
+    """Use deterministic operations only, and restore torch's global generator afterwards.
 
-    Not all that the networks need has a deterministic form on a GPU, hence the choice.
+    On a GPU some operations of the networks have no deterministic form; ``deterministic_only=False`` allows them.
     """
     before = torch.are_deterministic_algorithms_enabled()
     fill = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
@@ -101,10 +110,10 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt(3)
 
 
 def keep_freed_memory() -> None:
-    """Stops glibc from giving large freed blocks back to the system, which clears them each time they are taken again.
+    """Stop glibc from returning large freed allocations to the system, which clears them at each new allocation.
 
-    A step frees and takes the same hundreds of megabytes; this was a sixth of its time. For a process that trains: it
-    holds for all of it. Elsewhere than on glibc it does nothing.
+    A step frees and allocates the same hundreds of megabytes, and the clearing took a sixth of its time. This applies
+    to the whole process, so only commands that train call it. Without glibc it does nothing.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,4 +1,4 @@
-"""The images that a recipe trains and is measured on (§4)."""
+"""The images that a recipe trains on and is measured on (§4)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +11,18 @@ from torch import Tensor
 from tembed.data import load
 from tembed.data.batches import Batches
 from tembed.data.types import ImageSet, Splits
-from tembed.errors import TembedError
-from tembed.training.distributed.process_group import ALONE, Team
+from tembed.errors import TembedError, first_line
+from tembed.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.training.recipe import Recipe
-from tembed.training.schedule import derived_seed
+from tembed.training.schedule import derived_seed, image_side
+from tembed.training.weights import build
 
 EVAL_BATCH = 200
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Batches of the three parts of a dataset; ``splits.train`` is the whole training part."""
+    """Batches of the three subsets of a dataset. ``splits.train`` is the whole training subset."""
 
     splits: Splits
     train: Batches
@@ -32,52 +33,79 @@ class Inputs:
     def classes(self) -> tuple[str, ...]:
         return self.splits.train.classes
 
+    @property
+    def side(self) -> int:
+        """The shorter side of the images in pixels."""
+        return min(self.splits.train.size)
 
-def load_inputs(recipe: Recipe, root: str | Path | None = None, team: Team = ALONE) -> Inputs:
-    """The batches of a recipe, from the datasets in ``root``: what this process of a team sees of them."""
+
+def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGroup = SINGLE_PROCESS) -> Inputs:
+    """The batches of a recipe, from the datasets in ``root``; each process of a group gets its share of them."""
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     train = splits.train
     if recipe.train_images is not None:
         train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
-    if len(train) % recipe.batch_size == 1:
-        raise TembedError(
-            f"{len(train)} training images in batches of {recipe.batch_size} leave a last batch of one, which batch "
-            "normalisation cannot use: take another --batch-size or --train-images"
-        )
+    common: dict[str, Any] = {
+        "mean": splits.mean,
+        "std": splits.std,
+        "rank": group.rank,
+        "world_size": group.world,
+    }
 
-    place: dict[str, Any] = {"rank": team.rank, "world_size": team.world}
+    def unchanged(images: ImageSet) -> Batches:
+        return Batches(images, EVAL_BATCH, augment=False, **common)
 
-    def shown(images: ImageSet) -> Batches:
-        return Batches(images, EVAL_BATCH, mean=splits.mean, std=splits.std, augment=False, **place)
-
-    return Inputs(
+    inputs = Inputs(
         splits,
-        Batches(train, recipe.batch_size, mean=splits.mean, std=splits.std, seed=recipe.seed, **place),
-        shown(splits.val),
-        shown(splits.test),
+        Batches(train, recipe.batch_size, seed=recipe.seed, **common),
+        unchanged(splits.val),
+        unchanged(splits.test),
     )
+    if recipe.batch_size == 1 or len(train) % recipe.batch_size == 1:
+        _check_single_image(recipe, inputs)
+    return inputs
 
 
 def evenly(labels: Tensor, classes: int, count: int, seed: int) -> Tensor:
-    """Positions of ``count`` images, as many of each class as of any other, in ascending order.
+    """Positions of ``count`` images, the same number of each class where possible, in ascending order.
 
-    A larger count takes all that a smaller one takes, and more.
+    A larger count takes all images of a smaller one, and more.
     """
     if count > len(labels):
-        raise TembedError(f"--train-images is {count}, and there are {len(labels)} training images")
-    dice = torch.Generator().manual_seed(derived_seed(seed, "train images"))
-    order = torch.randperm(len(labels), generator=dice)
-    turn = torch.empty_like(order)  # how many of its class come before it
+        raise TembedError(f"`train_images` is {count}, but there are only {len(labels)} training images")
+    generator = torch.Generator().manual_seed(derived_seed(seed, "train images"))
+    order = torch.randperm(len(labels), generator=generator)
+    turn = torch.empty_like(order)  # how many images of its class come before it
     for label in range(classes):
-        mine = labels[order] == label
-        turn[mine] = torch.arange(int(mine.sum()))
+        same = labels[order] == label
+        turn[same] = torch.arange(int(same.sum()))
     return order[turn.argsort(stable=True)[:count]].sort().values
 
 
 def resized(images: Tensor, side: int) -> Tensor:
-    """Images whose shorter side is ``side``, by area, in channels-last memory."""
+    """Images whose shorter side is ``side``, resized by area, in channels-last memory."""
     height, width = images.shape[2:]
     if min(height, width) == side:
         return images
     size = (round(side * height / min(height, width)), round(side * width / min(height, width)))
     return F.interpolate(images, size, mode="area").contiguous(memory_format=torch.channels_last)
+
+
+def _check_single_image(recipe: Recipe, inputs: Inputs) -> None:
+    """Refuse batches of one image if the network normalises a map of one pixel: a single value has no variance.
+
+    A training step on the meta device, which computes shapes only, finds out before the run starts.
+    """
+    recipe = recipe.complete()
+    side = image_side(recipe, 0, inputs.side)
+    try:
+        with torch.device("meta"):
+            build(recipe, len(inputs.classes), inputs.side).train()(torch.empty(1, 3, side, side))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise TembedError(
+            f"{len(inputs.train.images)} training images in batches of {recipe.batch_size} make a batch of one, and "
+            f"{recipe.model} normalises one value per channel there ({first_line(error)}): take another `batch_size` "
+            "or `train_images`"
+        ) from None

@@ -1,36 +1,41 @@
-"""The training loop: steps, epochs, and a state that can be taken up at any of them."""
+"""The training loop: steps, epochs, and a state that a run can resume from at any step."""
 
 import dataclasses
 import math
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from tembed.data.batches import Batches
 from tembed.errors import TembedError
-from tembed.files import explained, locked, write_json
+from tembed.files import explained, locked
 from tembed.losses import EmbeddingLoss
-from tembed.machine import ASLEEP, CHOICE, SPINNING, Crowd, Crowded
+from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
 from tembed.reporting.progress import Progress
-from tembed.training.checkpoints import State, Sums, copy_tensors, gather, restore
+from tembed.training.checkpoints.state import Sums, copy_tensors
+from tembed.training.checkpoints.storage import RunStorage
 from tembed.training.distributed.compiling import compile_stages
 from tembed.training.distributed.hardware import Hardware, under_torchrun
 from tembed.training.distributed.launcher import Job, launch
-from tembed.training.distributed.process_group import Lost, Team, assemble, lost
+from tembed.training.distributed.process_group import (
+    ConnectionLost,
+    ProcessGroup,
+    is_connection_error,
+    join_process_group,
+)
 from tembed.training.environment import reproducible
 from tembed.training.evaluation import Evaluation, evaluate_batches
 from tembed.training.inputs import Inputs, load_inputs, resized
-from tembed.training.optimizers import Muon
+from tembed.training.optimizers import make_optimizer
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
-from tembed.training.stopping import Stopped, Wish, listening
-from tembed.training.weights import build, save_weights
+from tembed.training.stopping import Stopped, StopRequest, listening
+from tembed.training.weights import build
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -43,22 +48,24 @@ def train(
     hardware: Hardware | None = None,
     progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    waiting: WaitingPolicy | None = None,
 ) -> Run:
-    """Train a recipe in the folder ``out``, or go on with it there, and return the finished run.
+    """Train a recipe in the folder ``out``, or resume it there, and return the finished run.
 
-    The same call again takes up a run that was stopped or killed, and gives the weights, metrics and result that it
-    would have had, bit for bit (same machine, versions, threads and hardware). A finished run is returned as it is.
+    The same call again resumes a run that was stopped or killed, and gives the weights, metrics and result that it
+    would have had, bit for bit (same machine, versions, threads and hardware). A finished run is returned unchanged.
 
     Args:
         recipe: what to train.
-        out: the run folder; by default ``runs/<model>-<data>-<preset>-<seed>``.
+        out: the run folder; by default ``runs/<run_name(recipe)>``.
         root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
-        hardware: what to train on; by default one process, on a GPU if there is one. Several devices are given a
-            process each; in a process that torchrun started, this is one of them.
+        hardware: what to train on; by default one process, on a GPU if there is one. Several devices get a process
+            each; a process that torchrun started is one of them.
         progress: the observer of the run; by default nothing is shown.
         checkpoint_seconds: how often to save within an epoch.
+        waiting: what to do when other processes use the cores; by default the run warns once.
 
-    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and in the tembed command `Crowded`.
+    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and `Crowded` if ``waiting`` says so.
     """
     recipe, hardware = recipe.complete(), (hardware or Hardware()).complete()
     folder = Path(out) if out is not None else default_folder(recipe)
@@ -66,43 +73,43 @@ def train(
     if hardware.world > 1 and not under_torchrun():
         launch(job, progress or Progress())
     else:
-        work(job, progress or Progress())
+        work(job, progress or Progress(), waiting)
     return Run(folder)
 
 
-def work(job: Job, progress: Progress) -> None:
-    """A run in this process, which is all of it or one of several that do the same at the same time."""
-    team = assemble(job.hardware)
+def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> None:
+    """Do the share of this process in a run; all of it if it is the only one."""
+    group = join_process_group(job.hardware)
     try:
-        _work(job, team, progress if team.first else Progress())
+        _work(job, group, progress if group.is_first else Progress(), waiting or WaitingPolicy())
     except RuntimeError as error:
-        if team.world == 1 or not lost(error):
+        if group.world == 1 or not is_connection_error(error):
             raise
-        raise Lost(
-            f"process {team.rank} of {team.world} has lost the others: one of them ended, or the network between them "
-            "failed; run the same command again to go on from the last checkpoint"
+        raise ConnectionLost(
+            f"process {group.rank} of {group.world} lost its connection to the others: one of them ended, or the "
+            "network failed; run the same command again to resume from the last checkpoint"
         ) from None
 
 
-def _work(job: Job, team: Team, progress: Progress) -> None:
+def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy) -> None:
     recipe, run = job.recipe, Run(job.out)
-    # Before there is a folder, so that a mistake in the data leaves none behind.
-    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, team)
+    # A new run loads its data before it makes its folder, so that a mistake in the data leaves no folder behind.
+    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
     with ExitStack() as stack:
-        if team.first:
+        if group.is_first:
             with explained(run.folder):
                 run.folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(run.folder / "lock"))
-        wish = stack.enter_context(listening())
+        stop = stack.enter_context(listening())
         stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
-        if team.first:
+        if group.is_first:
             run.claim(recipe)
-        if team.share(run.result is not None):
-            progress.say(f"{run.folder} is finished already")
+        if group.broadcast(run.result is not None):
+            progress.say(f"{run.folder} is already finished")
             return
-        inputs = inputs or load_inputs(recipe, job.root, team)
+        inputs = inputs or load_inputs(recipe, job.root, group)
         try:
-            Training(job, run, inputs, team, progress, wish).go()
+            Training(job, run, inputs, group, progress, stop, waiting).go()
         finally:
             progress.close()
 
@@ -110,69 +117,78 @@ def _work(job: Job, team: Team, progress: Progress) -> None:
 class Training:
     """One start of a run."""
 
-    def __init__(self, job: Job, run: Run, inputs: Inputs, team: Team, progress: Progress, wish: Wish):
+    def __init__(
+        self,
+        job: Job,
+        run: Run,
+        inputs: Inputs,
+        group: ProcessGroup,
+        progress: Progress,
+        stop: StopRequest,
+        waiting: WaitingPolicy,
+    ):
         recipe = job.recipe
-        self.recipe, self.run, self.inputs, self.progress, self.wish = recipe, run, inputs, progress, wish
-        self.hardware, self.team, self.checkpoint_seconds = job.hardware, team, job.checkpoint_seconds
-        self.side = min(inputs.splits.train.size)
+        self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
+        self.progress, self.stop, self.waiting = progress, stop, waiting
+        self.hardware, self.checkpoint_seconds = job.hardware, job.checkpoint_seconds
         self.images = len(inputs.train.images)
         self.steps = len(inputs.train)
         torch.manual_seed(derived_seed(recipe.seed, "weights"))
-        self.model = build(recipe, len(inputs.classes), self.side)
+        self.model = build(recipe, len(inputs.classes), inputs.side)
         self.optimizer = make_optimizer(recipe, self.model)
         if self.hardware.compile:
             compile_stages(self.model, len(inputs.train.indices(0, 0)))
-        self.forward, self.stepper = team.setup(self.model, self.optimizer)
+        self.forward, self.stepper = group.setup(self.model, self.optimizer)
         self.loss = EmbeddingLoss(recipe.weight or 0.0)
-        self.state = State()
-        self._resume()
+        self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer)
+        self.state = self.storage.resume(self.hardware, progress)
         self.saved = time.monotonic()
         self.crowd: Crowd | None = Crowd() if torch.get_num_threads() > 1 else None
 
     def go(self) -> None:
-        """From where the state is to the end."""
-        state, epochs = self.state, self.recipe.epochs
+        """Train from the current state to the end."""
+        epochs = self.recipe.epochs
         self.progress.say(
             f"training {self.recipe.model} on {self.images:,} images of {self.recipe.data} in {self.run.folder}: "
             f"{epochs} epochs of {self.steps:,} steps, {self.hardware}, {torch.get_num_threads()} threads"
         )
         self._show()
-        while state.epoch < epochs:
+        while self.state.epoch < epochs:
             self.train_epoch()
             self.finish_epoch()
-        self.write_result()
+        self.test()
 
     def train_epoch(self) -> None:
-        """The steps of an epoch that are not done yet."""
+        """The remaining steps of an epoch."""
         state = self.state
-        side = image_side(self.recipe, state.epoch, self.side)
+        side = image_side(self.recipe, state.epoch, self.inputs.side)
         self.model.train()
         while state.step < self.steps:
-            self._heed()
+            self._stop_if_asked()
             start = time.perf_counter()
             self.train_step(side)
             state.step += 1
             state.sums.seconds += time.perf_counter() - start
-            self._notice_crowd()
+            self._check_cores()
             sums = state.sums
             self._show(loss=self._mean_loss(sums), images_per_second=sums.images / sums.seconds)
             if time.monotonic() - self.saved >= self.checkpoint_seconds:
                 self.save()
 
     def train_step(self, side: int) -> None:
-        """One step of the optimizer; everything in it depends on the state, and on (seed, epoch, step)."""
+        """One step of the optimizer: a function of the state and of (seed, epoch, step)."""
         state, epoch, step = self.state, self.state.epoch, self.state.step
-        images, labels = self.team.place(*self.inputs.train.batch(epoch, step))
-        # The sampled maximizer's noise.
-        torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.team.mark))
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
+        images, labels = self.group.to_device(*self.inputs.train.batch(epoch, step))
+        torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.group.noise_key))  # the maximizer's noise
+        rate = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
         output = self.forward(resized(images, side))
         terms = self.loss.terms(output, labels)
         loss = self.loss.combine(terms)
         count = len(labels)
         share = count / self.inputs.train.count(step)
-        mean, *sums = self.team.add(
+        mean, *sums = self.group.sum(
             [
                 loss.item() * share,
                 count,
@@ -184,7 +200,7 @@ class Training:
         if not math.isfinite(mean):
             raise TembedError(self._not_finite(mean))
         self.optimizer.zero_grad()
-        self.team.backward(loss, share)
+        self.group.backward(loss, share)
         self.stepper.step()
         state.sums.images += int(sums[0])
         state.sums.head += sums[1]
@@ -192,7 +208,7 @@ class Training:
         state.sums.correct += int(sums[3])
 
     def finish_epoch(self) -> None:
-        """Measure the epoch, keep its weights if they are the best, save."""
+        """Validate, keep the weights if they are the best, save."""
         state, recipe = self.state, self.recipe
         start = time.perf_counter()
         val = self._evaluate("validation", self.inputs.val)
@@ -211,7 +227,7 @@ class Training:
                 "val_patches": val.patches,
                 "val_patch_accuracy": val.patch_accuracy,
                 "lr": learning_rate(recipe, (state.epoch + 1) * self.steps - 1, total),
-                "image_side": image_side(recipe, state.epoch, self.side),
+                "image_side": image_side(recipe, state.epoch, self.inputs.side),
                 "images_per_second": sums.images / sums.seconds,
                 "seconds": seconds,
                 "total_seconds": before + seconds,
@@ -221,161 +237,73 @@ class Training:
             state.best_epoch, state.best = state.epoch, copy_tensors(self.model)
         state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
         self.save()
-        self._write_derived()
+        self.storage.write_outputs(state)
         self.progress.epoch(state.metrics[-1], recipe.epochs)
 
-    def write_result(self) -> None:
+    def test(self) -> None:
         """Test the best epoch's weights, once."""
-        state = self.state
-        self.model.load_state_dict(state.best)
-        test = self._evaluate("test", self.inputs.test)
-        best = state.best_metrics
-        result = {
-            "best_epoch": best["epoch"],
-            "val_accuracy": best["val_accuracy"],
-            "test_accuracy": test.accuracy,
-            "test": test.plain(),
-            "epochs": state.epoch,
-            "train_images": self.images,
-            "total_seconds": state.metrics[-1]["total_seconds"],
-        }
-        if self.team.first:
-            write_json(self.run.result_path, result)
+        self.model.load_state_dict(self.state.best)
+        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test))
 
     def save(self) -> None:
-        """Make the state the newest checkpoint; the first process does it for all."""
-        self.saved, state = time.monotonic(), self.state
-        if not self.team.first:
-            return
-        try:
-            tensors = gather(state, self.model, self.optimizer)
-        except TembedError as error:
-            raise TembedError(f"{error} of epoch {state.epoch + 1}; {self._way_out()}") from None
-        record = {**state.plain(), "data_sha256": self.inputs.splits.sha256, "precision": self.team.state()}
-        self.run.checkpoints.save(tensors, record)
+        """Make the state the newest checkpoint."""
+        self.storage.save(self.state)
         self.saved = time.monotonic()
-
-    # --- taking up a run
-
-    def _resume(self) -> None:
-        before = self.team.share(self.run.checkpoints.any)
-        if before:
-            self.state = self._restored()
-            self._write_derived()
-        if not self.team.first:
-            return
-        differing = self.run.record_start(
-            self.inputs.splits.sha256, self.state.epoch, self.state.step, self.hardware.record()
-        )
-        if differing and before:
-            self.progress.say(f"warning: not as at the last start, so the last bits may differ: {'; '.join(differing)}")
-
-    def _restored(self) -> State:
-        checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
-        tensors, record, wrong = self.team.share(checkpoints.load() if self.team.first else None)
-        for line in wrong:
-            self.progress.say(f"warning: {line}; going on from {checkpoints.previous}")
-        if record.get("data_sha256") != sha256:
-            raise TembedError(
-                f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256}, then "
-                f"{record.get('data_sha256')}): restore that dataset, or give another --out"
-            )
-        try:
-            state = restore(record, tensors, self.model, self.optimizer)
-            self.team.restore(record.get("precision", {}))
-            if state.epoch > self.recipe.epochs or state.step > self.steps:
-                raise TembedError("its position makes no sense")
-        except TembedError as error:
-            raise TembedError(
-                f"a checkpoint in {checkpoints.folder} cannot be used: {error}; remove that folder to start this run "
-                "again from its beginning, or give another --out"
-            ) from None
-        where = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < self.recipe.epochs else "its last epoch"
-        self.progress.say(f"going on with {self.run.folder} from {where}")
-        return state
-
-    def _write_derived(self) -> None:
-        """The files that follow from the state: metrics, and the best weights."""
-        if not self.state.metrics or not self.team.first:
-            return
-        splits, best = self.inputs.splits, self.state.best_metrics
-        self.run.write_metrics(self.state.metrics)
-        record: dict[str, Any] = {
-            "recipe": self.recipe.plain(),
-            "classes": list(self.inputs.classes),
-            "input_size": self.side,
-            "mean": list(splits.mean),
-            "std": list(splits.std),
-            "data_sha256": splits.sha256,
-            "epoch": best["epoch"],
-            "val_accuracy": best["val_accuracy"],
-        }
-        save_weights(self.run.best_path, self.state.best, record)
 
     # --- what may stop a run
 
-    def _heed(self) -> None:
-        number = self.team.agree(self.wish.number)
+    def _stop_if_asked(self) -> None:
+        number = self.group.largest(self.stop.number)
         if number is None:
             return
-        if self.state.epoch == self.recipe.epochs:  # the test, with everything saved
-            raise Stopped(number, "in the test after the last epoch")
+        if self.state.epoch == self.recipe.epochs:  # during the test everything is already saved
+            raise Stopped(number, "during the test after the last epoch")
         self.save()
         raise Stopped(number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
 
-    def _evaluate(self, what: str, batches: Batches) -> Evaluation:
-        forward, watch = self.forward, self._watch(what)
-        return evaluate_batches(self.model, batches, self.recipe.seed, watch, team=self.team, forward=forward)
-
-    def _watch(self, what: str) -> Any:
-        def watch(done: int, total: int) -> None:
-            self.progress.update(what, done, total)
-            if done < total:
-                self._heed()
-
-        return watch
-
-    def _notice_crowd(self) -> None:
-        """Another process on the cores makes threads that spin while they wait very slow."""
+    def _check_cores(self) -> None:
+        """Apply the waiting policy, once, if another process uses the cores."""
         if self.crowd is None or not self.crowd.noticed(time.monotonic()):
             return
         self.crowd = None
-        if os.environ.get(CHOICE) == SPINNING[CHOICE] and self.team.world == 1:
+        if self.waiting.restart and self.group.world == 1:
             self.save()
             raise Crowded
-        if os.environ.get("OMP_WAIT_POLICY", "").upper() != ASLEEP["OMP_WAIT_POLICY"]:
+        if not threads_sleep(os.environ):
             self.progress.say(
-                "warning: another process works on the cores of this run, whose threads may spin while they wait for "
-                "each other; if it is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and go on"
+                "warning: another process uses the cores of this run, and its own threads may spin while they wait for "
+                "each other; if it is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and resume"
             )
+
+    def _not_finite(self, loss: float) -> str:
+        epoch, step = self.state.epoch, self.state.step
+        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # of all processes
+        pool = batch.images.indices[batch.indices(epoch, step)].tolist()
+        return (
+            f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "
+            f"{self.recipe.data}; {self.storage.advice()}"
+        )
+
+    # --- measuring and showing
+
+    def _evaluate(self, task: str, batches: Batches) -> Evaluation:
+        watch = self._watch(task)
+        return evaluate_batches(self.model, batches, self.recipe.seed, watch, group=self.group, forward=self.forward)
+
+    def _watch(self, task: str) -> Callable[[int, int], None]:
+        def watch(done: int, total: int) -> None:
+            self.progress.update(task, done, total)
+            if done < total:
+                self._stop_if_asked()
+
+        return watch
 
     def _show(self, **numbers: float) -> None:
         state, epochs = self.state, self.recipe.epochs
         done = state.epoch * self.images + state.sums.images
-        where = {"epoch": min(state.epoch + 1, epochs), "epochs": epochs}
-        self.progress.update("training", done, epochs * self.images, **where, **numbers)
-
-    def _not_finite(self, loss: float) -> str:
-        epoch, step = self.state.epoch, self.state.step
-        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # the whole one
-        pool = batch.images.indices[batch.indices(epoch, step)].tolist()
-        return (
-            f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "
-            f"{self.recipe.data}; {self._way_out()}"
-        )
-
-    def _way_out(self) -> str:
-        last = self.run.checkpoints.last_good()
-        return f"last good checkpoint: {last}; a lower --lr, in another --out, may help"
+        position = {"epoch": min(state.epoch + 1, epochs), "epochs": epochs}
+        self.progress.update("training", done, epochs * self.images, **position, **numbers)
 
     def _mean_loss(self, sums: Sums) -> float:
         weight = self.loss.weight
         return ((1 - weight) * sums.head + weight * sums.patches) / sums.images
-
-
-def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """Adam, with L2 decay in its gradient as in the paper (§4), or what the recipe has in its place."""
-    if recipe.optimizer == "muon":
-        return Muon(model, recipe.lr, recipe.betas, recipe.weight_decay)
-    kind = torch.optim.AdamW if recipe.optimizer == "adamw" else torch.optim.Adam
-    return kind(model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=recipe.weight_decay, fused=True)

@@ -1,38 +1,34 @@
 """What is trained, on what, and how (§4): one frozen record for Python, the command line and the run folder.
 
-``Recipe(model, data)`` is the paper's training to the letter, and so is ``Recipe.paper(...)``. ``Recipe.fast(...)``
-is the same network, loss and data with another optimisation; `FAST` says what it changes and why.
+``Recipe(model, data)`` is the paper's training to the letter. ``Recipe.from_preset`` starts from a named set of
+defaults instead; `PRESETS` lists them and says what each changes and why.
 """
 
 import dataclasses
+import difflib
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from tembed.errors import TembedError
-
-if TYPE_CHECKING:
-    Model = str
-else:
-    try:  # the marks of the command line; a library without it has no use for them
-        from tyro.conf import Positional, arg
-
-        Model = Annotated[str, Positional, arg(metavar="MODEL")]
-    except ModuleNotFoundError:
-        Model = str
 
 WEIGHT = 0.5
 """The paper's lambda (Eq. 3.1)."""
 WARMUP = 0.2
 """Share of a one-cycle run in which the rate rises."""
-CONSTANTS = {"entropic": ("mu", "eta", "eps"), "perturbed": ("mu", "eta", "eps"), "one-hot": ("mu", "eta")}
-"""The constants that each maximizer has; BN-ReLU has none."""
+MAXIMIZER = "bn-relu"
+MARGIN_CONSTANTS = ("mu", "eta", "eps")
+"""The paper's constants of a maximizer, which have fields of their own."""
+
+Constants = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, on what, and how. None stands for "what suits the model and the data": see `complete`."""
+    """What is trained, on what, and how. None means "what suits the model and the data"; `complete` fills it in."""
 
-    model: Model
+    model: str
     """a network of `tembed models`, or the paper's label for it"""
     data: str
     """a dataset of `tembed data list`"""
@@ -51,10 +47,10 @@ class Recipe:
     """images in a step (§4)"""
     lr: float = 1e-3
     """learning rate, the highest one of a schedule (§4)"""
-    optimizer: Literal["adam", "adamw", "muon"] = "adam"
-    """adam: decay in its gradient (§4); adamw: beside it; muon: orthogonal steps for the kernels, adamw for the rest"""
+    optimizer: str = "adam"
+    """adam: decay in the gradient (§4); adamw: decoupled decay; muon: orthogonal steps for kernels, adamw for others"""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Adam's decay of its two means (§4); the first is Muon's momentum, too"""
+    """Adam's decay rates of its two means (§4); the first is also Muon's momentum"""
     weight_decay: float = 1e-4
     """L2 decay of all weights (§4)"""
     schedule: Literal["constant", "one-cycle"] = "constant"
@@ -62,185 +58,256 @@ class Recipe:
     warmup: float | None = None
     """share of the run in which a one-cycle rate rises (0.2)"""
     start_scale: float = 1.0
-    """side of the training images in the first epochs, as a share of the full side that it grows to"""
+    """side of the training images in the first epoch, as a share of the full side; it grows to the full side"""
 
     weight: float | None = None
-    """lambda, the weight of the patches' loss (Eq. 3.1): 0.5 for the -embed and -aux models, which have it"""
+    """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
     softmax_on_bn: bool | None = None
     """the block's soft-max takes normalised scores (§4): on for cifar10 only"""
     smooth_shortcut: bool | None = None
     """2x2 mean before the block's shortcut (§4): on for cifar10 only, in RN and WRN"""
-    maximizer: Literal["bn-relu", "entropic", "perturbed", "perturbed-sampled", "one-hot"] | None = None
-    """what follows the 3x3 convolutions of RN (§4.1): bn-relu"""
+    maximizer: str | None = None
+    """what follows the 3x3 convolutions of RN (§4.1): bn-relu (default), entropic, perturbed(-sampled), one-hot"""
     mu: float | None = None
     """threshold of the maximizer (2.5)"""
     eta: float | None = None
     """scale of the maximizer (17)"""
     eps: float | None = None
     """sharpness of the maximizer (1)"""
+    constants: Constants = ()
+    """other constants of a registered maximizer, as pairs of name and value"""
 
     @classmethod
-    def paper(cls, model: str, data: str, **changes: Any) -> "Recipe":
+    def paper(cls, model: str, data: str, **changes: Any) -> Self:
         """The paper's training (§4), with these fields changed."""
-        return _named(model, data, {}, changes)
+        return cls.from_preset("paper", model, data, **changes)
 
     @classmethod
-    def fast(cls, model: str, data: str, **changes: Any) -> "Recipe":
-        """The most accuracy for few epochs: `FAST`, with these fields changed."""
-        return _named(model, data, FAST, changes)
+    def fast(cls, model: str, data: str, **changes: Any) -> Self:
+        """The best accuracy in few epochs, with these fields changed."""
+        return cls.from_preset("fast", model, data, **changes)
+
+    @classmethod
+    def from_preset(cls, preset: str, model: str, data: str, **changes: Any) -> Self:
+        """The defaults of a preset, with these fields changed."""
+        _check_name("preset", preset, PRESETS)
+        for name in changes:
+            if name not in _FIELDS:
+                raise TembedError(f"a recipe has no field {name!r}{_nearest(name, _FIELDS)}")
+        return cls(model, data, **(PRESETS[preset] | changes))
 
     @property
     def preset(self) -> str:
-        """``paper`` or ``fast`` if the optimisation is that of one, else ``own``."""
-        for name, preset in (("paper", {}), ("fast", FAST)):
-            like = dataclasses.replace(self, **{**_DEFAULTS, **preset, "epochs": self.epochs})
-            if _complete_schedule(like) == _complete_schedule(self):
+        """The preset whose optimisation this recipe has, whatever its epochs; ``own`` if there is none."""
+        for name, preset in PRESETS.items():
+            like = dataclasses.replace(self, **{**_PRESET_DEFAULTS, **preset, "epochs": self.epochs})
+            if _with_warmup(like) == _with_warmup(self):
                 return name
         return "own"
 
     def complete(self) -> "Recipe":
-        """This recipe with every field that has a meaning for its model and data filled in, and the others None.
+        """This recipe with each field filled in that applies to its model and data, and None in the others.
 
-        Raises `TembedError` for a value that is out of range or set on what does not have it.
+        Raises `TembedError` for a value that is out of range or unknown, or for a field that does not apply.
         """
-        from tembed import maximizers
-        from tembed.models import canonical_name
-        from tembed.models.registry import model_options
+        from tembed.data import dataset
+        from tembed.models import model_info
+        from tembed.training.optimizers import optimizer_names
 
-        _check_ranges(self)
-        model = canonical_name(self.model)
-        options = model_options(model)
-        settled = _complete_schedule(dataclasses.replace(self, model=model))
-        fill: dict[str, Any] = {}
-        tricks = self.data == "cifar10"
-        densenet = model.startswith("dn")
-        for name, has, default in (
-            ("weight", "window" in options, WEIGHT),
-            ("softmax_on_bn", "softmax_on_bn" in options, tricks),
-            ("smooth_shortcut", "smooth_shortcut" in options, tricks and not densenet),
-            ("maximizer", "maximizer" in options, "bn-relu"),
-        ):
+        check_ranges(self)
+        _check_name("optimizer", self.optimizer, optimizer_names())
+        info = model_info(self.model)
+        defaults: dict[str, Any] = {
+            "weight": WEIGHT,
+            "softmax_on_bn": False,
+            "smooth_shortcut": False,
+            "maximizer": MAXIMIZER,
+        }
+        for source in (dataset(self.data).tricks, info.defaults or {}):
+            for name in source:
+                if name not in defaults:
+                    raise TembedError(
+                        f"a default of {info.name} or {self.data} is for {name!r}, which no recipe records"
+                        f"{_nearest(name, defaults)}"
+                    )
+            defaults |= source
+        filled: dict[str, Any] = {"model": info.name}
+        for name, default in defaults.items():
+            applies, given = info.has_scores if name == "weight" else name in info.options, getattr(self, name)
+            if given is not None and not applies:
+                raise TembedError(f"`{name}` does not apply to {info.name}: {_WHY_NOT[name]}; leave it out")
+            filled[name] = given if given is not None else default if applies else None
+        filled |= self._complete_constants(info.name, filled["maximizer"])
+        return dataclasses.replace(_with_warmup(self), **filled)
+
+    def _complete_constants(self, model: str, maximizer: str | None) -> dict[str, Any]:
+        """The fields ``mu``, ``eta``, ``eps`` and ``constants`` for the maximizer of the completed recipe."""
+        from tembed import maximizers
+
+        if maximizer is not None:
+            _check_name("maximizer", maximizer, maximizers.names())
+        known = maximizers.constants(maximizer) if maximizer is not None else {}
+        which = f"{model} with the maximizer {maximizer or MAXIMIZER}, which has no such constant"
+        filled: dict[str, Any] = {}
+        for name in MARGIN_CONSTANTS:
             given = getattr(self, name)
-            if given is not None and not has:
-                raise TembedError(f"{_flag(name)} does not apply to {model}: {_WHY[name]}; leave it out")
-            fill[name] = given if given is not None else default if has else None
-        maximizer = str(fill["maximizer"]).removesuffix("-sampled")
-        for name in ("mu", "eta", "eps"):
-            has, given = name in CONSTANTS.get(maximizer, ()), getattr(self, name)
-            if given is not None and not has:
-                raise TembedError(
-                    f"{_flag(name)} does not apply to {model} with the maximizer {fill['maximizer'] or 'bn-relu'}, "
-                    "which has no such constant; leave it out"
-                )
-            fill[name] = given if given is not None else getattr(maximizers, name.upper()) if has else None
-        return dataclasses.replace(settled, **fill)
+            if given is not None and name not in known:
+                raise TembedError(f"`{name}` does not apply to {which}; leave it out")
+            filled[name] = given if given is not None else known.get(name)
+        others = {name: value for name, value in known.items() if name not in MARGIN_CONSTANTS}
+        for name, _ in self.constants:
+            if name in MARGIN_CONSTANTS:
+                raise TembedError(f"{name!r} in `constants` has a field of its own: give `{name}` instead")
+            if name not in others:
+                raise TembedError(f"{name!r} in `constants` does not apply to {which}{_nearest(name, others)}")
+        filled["constants"] = tuple(sorted((others | dict(self.constants)).items()))
+        return filled
 
     def model_options(self) -> dict[str, Any]:
-        """What a complete recipe gives to `create_model`."""
-        names = ("softmax_on_bn", "smooth_shortcut", "maximizer", "mu", "eta", "eps")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        """The options of a complete recipe for `create_model`."""
+        names = ("softmax_on_bn", "smooth_shortcut", "maximizer", *MARGIN_CONSTANTS)
+        options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return options | dict(self.constants)
 
     def plain(self) -> dict[str, Any]:
-        """The recipe as JSON holds it."""
-        return dataclasses.asdict(self) | {"betas": list(self.betas)}
+        """The recipe as JSON holds it. ``constants`` is an object, and absent if empty."""
+        values = dataclasses.asdict(self) | {"betas": list(self.betas), "constants": dict(self.constants)}
+        if not self.constants:
+            del values["constants"]
+        return values
 
     @classmethod
-    def from_plain(cls, values: dict[str, Any]) -> "Recipe":
-        """A recipe from what `plain` gave, now or in a version with fewer fields; `TembedError` if it is none."""
-        if isinstance(values, dict) and "decoupled" in values:  # how the first recipes chose between Adam and AdamW
-            values = {"optimizer": "adamw" if values["decoupled"] else "adam", **values}
-            del values["decoupled"]
-        needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+    def from_plain(cls, values: Any) -> "Recipe":
+        """The recipe that `plain` describes, also one written by an older version that had fewer fields.
+
+        Names of networks, optimizers and maximizers are not looked up, so the record of a run can be read without the
+        plugins it was trained with. Raises `TembedError` if ``values`` is not a recipe.
+        """
+        if not isinstance(values, dict):
+            raise TembedError(f"a recipe is a table of fields, not {values!r}")
+        values = dict(values)
+        if "decoupled" in values:  # how the first recipes chose between Adam and AdamW
+            decoupled = values.pop("decoupled")
+            values.setdefault("optimizer", "adamw" if decoupled else "adam")
+        for name in values:
+            if name not in _FIELDS:
+                raise TembedError(f"a recipe has no field {name!r}{_nearest(str(name), _FIELDS)}")
+        for name in ("model", "data"):
+            if name not in values:
+                raise TembedError(f"this recipe has no {name!r}; every recipe needs one")
+        if "constants" in values:
+            values["constants"] = _pairs(values["constants"])
         hints = get_type_hints(cls)
-        if not isinstance(values, dict) or not needed <= set(values) <= set(hints):
-            odd = (
-                sorted(map(str, needed - set(values) | set(values) - set(hints)))
-                if isinstance(values, dict)
-                else values
-            )
-            raise TembedError(f"this is no recipe of this version of tembed: look at {odd!r}")
         for name, value in values.items():
             if not _fits(value, hints[name]):
-                raise TembedError(f"{name} cannot be {value!r} in a recipe")
-        recipe = cls(**(values | {"betas": tuple(values.get("betas", cls.betas))}))
-        _check_ranges(recipe)
+                choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
+                raise TembedError(f"{name} cannot be {value!r} in a recipe{_nearest(str(value), choices)}")
+        betas, constants = tuple(values.get("betas", cls.betas)), tuple(map(tuple, values.get("constants", ())))
+        recipe = cls(**(values | {"betas": betas, "constants": constants}))
+        check_ranges(recipe)
         return recipe
 
     def differences(self, other: "Recipe") -> list[str]:
-        """Each field in which ``other`` is not as this one, as ``name: here, there``."""
-        ours, theirs = self.plain(), other.plain()
-        return [f"{name}: {ours[name]}, not {theirs[name]}" for name in ours if ours[name] != theirs[name]]
+        """Each field in which the two differ, as ``name: ours, not theirs``."""
+        ours, theirs = ({"constants": {}} | recipe.plain() for recipe in (self, other))
+        return [f"{name}: {ours[name]}, not {theirs[name]}" for name in _FIELDS if ours[name] != theirs[name]]
 
 
-FAST: dict[str, Any] = {
-    "epochs": 8,  # enough for a first comparison
-    "optimizer": "muon",  # 4.3 and 4.6 points more than AdamW after 8 epochs of rn26 and rn26-embed
-    "lr": 2e-2,  # the best of 5e-3, 1e-2, 2e-2 and 4e-2, by little
-    "schedule": "one-cycle",  # end at rate zero: the last epochs settle what the first ones found
-    "batch_size": 64,  # half the steps and half the time in the optimizer; not varied
-    "weight_decay": 1e-2,  # AdamW's usual one; not varied
-    "start_scale": 0.75,  # at 24 pixels an epoch costs 0.56 of one at 32; the last ones are at the full side
+_FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "fast": {
+        "epochs": 8,  # enough for a first comparison
+        "optimizer": "muon",  # 4.3 and 4.6 points more than AdamW after 8 epochs of rn26 and rn26-embed
+        "lr": 2e-2,  # the best of 5e-3, 1e-2, 2e-2 and 4e-2, by little
+        "schedule": "one-cycle",  # ends at rate zero: the last epochs settle what the first ones found
+        "batch_size": 64,  # half the steps of 32 for the same accuracy in a small trial; 128 fell behind
+        "weight_decay": 1e-2,  # AdamW's usual value; not varied
+        "start_scale": 0.75,  # an epoch at 24 pixels costs 0.56 of one at 32; the last epochs are at the full side
+    },
 }
-"""What the fast recipe changes of the paper's, and why. Network, loss, data and augmentation stay the same.
+"""What each preset changes of the paper's training, and why. Network, loss, data and augmentation stay the same.
 
-docs/recipes.md has what was tried for it, each once.
+docs/recipes.md shows the trials behind ``fast``, each run once.
 """
 
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Recipe) if field.name in FAST} | {"warmup": None}
+_PRESET_DEFAULTS = {"warmup": None} | {name: _FIELDS[name].default for preset in PRESETS.values() for name in preset}
+"""The paper's value of every field that some preset changes."""
 
-_WHY = {
+_WHY_NOT = {
     "weight": "it has no patch scores to weigh",
     "softmax_on_bn": "it has no block with mixing weights",
     "smooth_shortcut": "it has no block with a convolution on its shortcut",
-    "maximizer": "only the RN networks have that slot",
+    "maximizer": "it has no slot for a maximizer, as the RN networks have",
 }
 
 
-def _named(model: str, data: str, preset: dict[str, Any], changes: dict[str, Any]) -> Recipe:
-    return Recipe(model, data, **(preset | changes))
+def check_ranges(recipe: Recipe) -> None:
+    """`TembedError` if a number of the recipe is out of range, or a fixed choice unknown."""
+    r, finite = recipe, math.isfinite
+    for name, valid, must in (
+        ("epochs", r.epochs >= 1, "at least 1"),
+        ("train_images", r.train_images is None or r.train_images >= 1, "at least 1"),
+        ("seed", r.seed >= 0, "at least 0"),
+        ("split_seed", r.split_seed >= 0, "at least 0"),
+        ("batch_size", r.batch_size >= 1, "at least 1"),
+        ("lr", 0 < r.lr < math.inf, "positive"),
+        ("betas", all(0 <= beta < 1 for beta in r.betas), "from 0 to below 1"),
+        ("weight_decay", 0 <= r.weight_decay < math.inf, "at least 0"),
+        ("warmup", r.warmup is None or 0 <= r.warmup < 1, "from 0 to below 1"),
+        ("start_scale", 0.25 <= r.start_scale <= 1, "from 0.25 to 1"),
+        ("weight", r.weight is None or 0 <= r.weight <= 1, "from 0 to 1"),
+        ("mu", r.mu is None or finite(r.mu), "finite"),
+        ("eta", r.eta is None or 0 < r.eta < math.inf, "positive and finite"),
+        ("eps", r.eps is None or 0 < r.eps < math.inf, "positive and finite"),
+        ("constants", all(finite(value) for _, value in r.constants), "finite"),
+        ("constants", len(dict(r.constants)) == len(r.constants), "given once each"),
+    ):
+        if not valid:
+            raise TembedError(f"`{name}` is {getattr(r, name)}; it must be {must}")
+    for name in ("split", "schedule"):
+        _check_name(name, getattr(r, name), get_args(_FIELDS[name].type))
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _check_name(field: str, value: str, known: Iterable[str]) -> None:
+    known = list(known)
+    if value not in known:
+        hint = _nearest(str(value), known) or f"; it must be one of {', '.join(known)}"
+        raise TembedError(f"`{field}` is {value!r}, which is unknown{hint}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?``, or nothing if no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _pairs(values: Any) -> Any:
+    """The pairs of a table of constants; what is not a table stays as it is, to be refused."""
+    return tuple(sorted(values.items())) if isinstance(values, dict) else values
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value can stand for a field of this type."""
+    """Whether a plain value is of a field's type."""
     kinds = get_args(hint)
     if get_origin(hint) is Literal:
         return value in kinds
     if get_origin(hint) is tuple:
-        return isinstance(value, list | tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+        if not isinstance(value, list | tuple):
+            return False
+        if kinds[-1] is Ellipsis:
+            return all(_fits(each, kinds[0]) for each in value)
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
     if kinds:  # a union
         return any(_fits(value, kind) for kind in kinds)
     return type(value) is hint or (hint is float and type(value) is int)
 
 
-def _complete_schedule(recipe: Recipe) -> Recipe:
+def _with_warmup(recipe: Recipe) -> Recipe:
+    """The recipe with the warm-up of its schedule filled in."""
     if recipe.schedule == "constant" and recipe.warmup is not None:
-        raise TembedError("--warmup does not apply to a constant rate; leave it out, or give --schedule one-cycle")
+        raise TembedError("`warmup` does not apply to a constant rate; leave it out, or set `schedule` to one-cycle")
     if recipe.schedule == "one-cycle" and recipe.warmup is None:
         return dataclasses.replace(recipe, warmup=WARMUP)
     return recipe
-
-
-def _check_ranges(recipe: Recipe) -> None:
-    r = recipe
-    for name, right, must in (
-        ("epochs", r.epochs >= 1, "at least 1"),
-        ("train_images", r.train_images is None or r.train_images >= 1, "at least 1"),
-        ("seed", r.seed >= 0, "at least 0"),
-        ("split_seed", r.split_seed >= 0, "at least 0"),
-        ("split", r.split in ("paper", "official"), "paper or official"),
-        ("batch_size", r.batch_size >= 2, "at least 2: batch normalisation needs more than one image"),
-        ("optimizer", r.optimizer in ("adam", "adamw", "muon"), "adam, adamw or muon"),
-        ("lr", 0 < r.lr < float("inf"), "positive"),
-        ("betas", all(0 <= beta < 1 for beta in r.betas), "from 0 to below 1"),
-        ("weight_decay", 0 <= r.weight_decay < float("inf"), "at least 0"),
-        ("schedule", r.schedule in ("constant", "one-cycle"), "constant or one-cycle"),
-        ("warmup", r.warmup is None or 0 <= r.warmup < 1, "from 0 to below 1"),
-        ("start_scale", 0.25 <= r.start_scale <= 1, "from 0.25 to 1"),
-        ("weight", r.weight is None or 0 <= r.weight <= 1, "from 0 to 1"),
-    ):
-        if not right:
-            raise TembedError(f"{_flag(name)} is {getattr(r, name)}; it must be {must}")

@@ -1,4 +1,4 @@
-"""A run folder: what was asked for, where, what came of it.
+"""A run folder: its files, its name, and its summary in one small file.
 
 ::
 
@@ -6,22 +6,26 @@
     environment.json   data hash; versions, machine, hardware, threads and commit of each start
     metrics.jsonl      a line for each epoch
     best.safetensors   the weights of the best epoch so far
-    checkpoints/       the state to go on from, and the one before
+    checkpoints/       the newest state to resume from, and the one before
     result.json        at the end: the best epoch, and its test accuracy
 """
 
+import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tembed.errors import TembedError
 from tembed.files import explained, read_json, write_file, write_json
-from tembed.training.checkpoints import Checkpoints
-from tembed.training.recipe import Recipe
+from tembed.training.recipe import PRESETS, Recipe
+
+if TYPE_CHECKING:  # needs torch, which a table of runs does not
+    from tembed.training.checkpoints.files import Checkpoints
 
 CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")
-"""What of metrics and results is measured by a clock, and so differs from run to run."""
+"""Fields of metrics and results that a clock measures, and that therefore differ from run to run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,9 @@ class Run:
         return self.folder / "environment.json"
 
     @property
-    def checkpoints(self) -> Checkpoints:
+    def checkpoints(self) -> "Checkpoints":
+        from tembed.training.checkpoints.files import Checkpoints
+
         return Checkpoints(self.folder / "checkpoints")
 
     @property
@@ -71,19 +77,19 @@ class Run:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The epochs done so far, one record each."""
+        """One record per finished epoch."""
         if not self.metrics_path.exists():
             return []
         try:
             return [json.loads(line) for line in self.metrics_path.read_text("utf-8").splitlines()]
         except ValueError as error:
             raise TembedError(
-                f"{self.metrics_path} is damaged ({error}): run the same command to write it anew"
+                f"{self.metrics_path} is damaged ({error}): run the same command to write it again"
             ) from None
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The end of the run, or None before it."""
+        """The result of a finished run, or None."""
         return read_json(self.result_path) if self.result_path.exists() else None
 
     def claim(self, recipe: Recipe) -> None:
@@ -92,19 +98,19 @@ class Run:
             differing = recipe.differences(self.recipe)
             if differing:
                 raise TembedError(
-                    f"{self.folder} holds a run of another recipe; asked for is {'; '.join(differing)} there: give "
-                    "another --out, or the recipe of that run"
+                    f"{self.folder} holds a run of another recipe (asked for {'; '.join(differing)}): give another "
+                    "`out`, or the recipe of that run"
                 )
         elif others := [path.name for path in self.folder.iterdir() if path.name not in ("lock", "recipe.json.part")]:
-            raise TembedError(f"{self.folder} is not empty ({', '.join(sorted(others)[:3])}): give another --out")
+            raise TembedError(f"{self.folder} is not empty ({', '.join(sorted(others)[:3])}): give another `out`")
         else:
             write_json(self.recipe_path, recipe.plain())
         with explained(self.checkpoints.folder):
             self.checkpoints.folder.mkdir(exist_ok=True)
 
     def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:
-        """Write down where the run is taken up, and say what has changed since the last time that can change bits."""
-        from tembed.training.environment import changes, environment  # needs torch, which a table of runs does not
+        """Record where and on what the run starts; returns the changes since its last start that can change bits."""
+        from tembed.training.environment import changes, environment  # needs torch
 
         path, now = self.environment_path, environment(hardware)
         record: dict[str, Any] = read_json(path) if path.exists() else {"data_sha256": data_sha256, "starts": []}
@@ -112,24 +118,14 @@ class Run:
             differing = changes(record["starts"][-1], now) if record["starts"] else []
             record["starts"].append(now | {"epoch": epoch, "step": step})
         except (AttributeError, LookupError, TypeError):
-            raise TembedError(f"{path} is not what tembed wrote: restore it, or remove it to go on") from None
+            raise TembedError(f"{path} was not written by tembed: restore it, or remove it to continue") from None
         write_json(path, record)
         return differing
 
     def write_metrics(self, metrics: list[dict[str, Any]]) -> None:
-        """All epochs anew, so that no line is ever torn or there twice."""
+        """Write all epochs again, so that no line is ever torn or repeated."""
         lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in metrics)
         write_file(self.metrics_path, lines.encode())
-
-
-def default_folder(recipe: Recipe) -> Path:
-    """``runs/<model>-<data>-<preset>-<seed>``."""
-    return Path("runs") / f"{recipe.model}-{recipe.data}-{recipe.preset}-{recipe.seed}"
-
-
-def without_clock(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of metrics or a result without what a clock measured."""
-    return {key: value for key, value in record.items() if key not in CLOCK_FIELDS}
 
 
 def find_runs(folder: Path) -> list[Run]:
@@ -137,8 +133,58 @@ def find_runs(folder: Path) -> list[Run]:
     return [Run(path.parent) for path in sorted(folder.rglob("recipe.json"))]
 
 
+def run_name(recipe: Recipe) -> str:
+    """A name for the run of a recipe that no other recipe has.
+
+    ``<model>-<data>-<preset>-<seed>`` if all else is the preset's default. Otherwise the most telling differences come
+    before the seed, and a hash of all fields that are not at the default of `Recipe` comes at the end:
+    ``rn26-embed-cifar10-fast-lambda0.25-0-1b2c3d4e``. A field that a later version adds changes no name.
+    """
+    from tembed.models import list_models
+
+    recipe = recipe.complete()
+    preset = recipe.preset
+    usual = Recipe.from_preset(preset if preset in PRESETS else "paper", recipe.model, recipe.data).complete()
+    start = f"{recipe.model}-{recipe.data}-"
+    owner = max((name for name in list_models() if start.startswith(f"{name}-")), key=len)
+    if owner == recipe.model and recipe == dataclasses.replace(usual, seed=recipe.seed):
+        return f"{start}{preset}-{recipe.seed}"
+    marks = [
+        mark
+        for name, mark in (
+            ("maximizer", str(recipe.maximizer)),
+            ("weight", f"lambda{recipe.weight:g}" if recipe.weight is not None else ""),
+            ("batch_size", f"batch{recipe.batch_size}"),
+            ("epochs", f"{recipe.epochs}epochs"),
+            ("train_images", f"{recipe.train_images}images"),
+        )
+        if getattr(recipe, name) != getattr(usual, name)
+    ]
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    unusual = {key: value for key, value in dataclasses.asdict(recipe).items() if value != defaults[key]}
+    digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:8]
+    return "-".join([f"{start}{preset}", *marks, str(recipe.seed), digest])
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """``runs/<run_name>`` for a complete recipe, or the folder of a run that an older version began."""
+    runs = Path("runs")
+    old = Run(runs / f"{recipe.model}-{recipe.data}-{recipe.preset}-{recipe.seed}")
+    try:
+        if old.recipe_path.exists() and old.recipe == recipe:
+            return old.folder
+    except TembedError:  # a damaged folder of another run must not stop this one
+        pass
+    return runs / run_name(recipe)
+
+
+def without_clock(record: dict[str, Any]) -> dict[str, Any]:
+    """A record of metrics or a result without `CLOCK_FIELDS`."""
+    return {key: value for key, value in record.items() if key not in CLOCK_FIELDS}
+
+
 def summary(run: Run) -> dict[str, Any]:
-    """All that is worth keeping of a run but its weights."""
+    """Everything worth keeping of a finished run except its weights."""
     result = run.result
     if result is None:
         raise TembedError(f"{run.folder} is not finished: run its command again to finish it")
@@ -156,10 +202,9 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def save_summary(run: Run, folder: str | Path) -> Path:
-    """Write the summary as ``<model>-<data>-<preset>-<seed>.json`` and return its path."""
+    """Write the summary as ``<run_name>.json`` and return its path."""
     record = summary(run)
-    recipe = record["recipe"]
-    path = Path(folder) / f"{recipe['model']}-{recipe['data']}-{recipe['preset']}-{recipe['seed']}.json"
+    path = Path(folder) / f"{run_name(run.recipe)}.json"
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record)

@@ -1,4 +1,4 @@
-"""What changes while a run goes on, each as a pure function of (seed, epoch, step): rate, image side, noise."""
+"""What changes during a run, each as a pure function of (seed, epoch, step): learning rate, image side, noise."""
 
 import hashlib
 import math
@@ -22,14 +22,14 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
 
 
 def image_side(recipe: Recipe, epoch: int, full: int) -> int:
-    """The side of the training images in an epoch (from 0), where they are ``full`` pixels on disk."""
+    """The side of the training images in an epoch (from 0); ``full`` is their side on disk."""
     growing = min(recipe.epochs - 1, max(1, round(GROWN_BY * recipe.epochs)))  # the last epoch is at the full side
     grown = min(1.0, epoch / growing) if growing else 1.0
     side = full * (recipe.start_scale + (1 - recipe.start_scale) * grown)
     return full if side >= full else max(8, int(side / SIDES) * SIDES)
 
 
-def derived_seed(*what: int | str) -> int:
+def derived_seed(*key: int | str) -> int:
     """A seed for torch's generator from a seed and the name of what is drawn."""
-    digest = hashlib.blake2b(" ".join(map(str, what)).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a wish that the loop asks for, so that a run stops between two steps and not within one."""
+"""SIGTERM and Ctrl-C as a request that the loop checks, so that a run stops between two steps and not within one."""
 
 import signal
 import threading
@@ -10,35 +10,35 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(Exception):
-    """The run was asked to stop, and has saved what it did."""
+    """The run was asked to stop and has saved its state."""
 
     def __init__(self, number: int, where: str):
-        super().__init__(f"stopped {where}; run the same command again to go on from there")
+        super().__init__(f"stopped {where}; run the same command again to resume from there")
         self.number, self.where = number, where
 
 
-class Wish:
+class StopRequest:
     """The signal that asked to stop, if any."""
 
     def __init__(self) -> None:
         self.number: int | None = None
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:  # asked twice: at once
+        if self.number is not None:  # the second signal stops at once
             raise KeyboardInterrupt
         self.number = number
 
 
 @contextmanager
-def listening() -> Iterator[Wish]:
-    """Catches the signals while in the block. Elsewhere than in the main thread, where Python cannot, it hears none."""
-    wish = Wish()
+def listening() -> Iterator[StopRequest]:
+    """Catch the signals within the ``with``. Outside the main thread Python cannot, so nothing is caught there."""
+    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield request
         return
-    before = {number: signal.signal(number, wish.handle) for number in SIGNALS}
+    before = {number: signal.signal(number, request.handle) for number in SIGNALS}
     try:
-        yield wish
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors files that say what they are the weights of."""
+"""Weights on disk: safetensors files that also hold recipe, classes and normalisation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ import tembed
 from tembed.errors import TembedError, first_line
 from tembed.files import write_file
 from tembed.models import Network, create_model
-from tembed.training.checksummed import seal, unseal
+from tembed.training.checksummed import checksummed_bytes, read_checksummed
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run
 
 KIND = "weights"
 WRAPPERS = ("_orig_mod", "module", "_forward_module")
-"""What compiling, data parallelism and launchers put into the names of what they wrap."""
+"""Name parts that torch.compile, data parallelism and launchers add to what they wrap."""
 
 
 @dataclass(frozen=True)
 class Trained:
     """A model and what is needed to use it: ``mean`` and ``std`` normalise its images, with pixels from 0 to 1.
 
-    ``input_size`` is the images' shorter side. ``about`` is what else its file says: the epoch, its accuracy.
+    ``input_size`` is the images' shorter side. ``about`` holds the other fields of the file: the epoch, its accuracy.
     """
 
     model: Network
@@ -40,20 +40,20 @@ class Trained:
 def save_weights(
     path: str | Path, tensors: Mapping[str, Tensor], record: dict[str, Any], *, half: bool = False
 ) -> None:
-    """A weights file. ``record`` has the fields of `Trained` as plain values.
+    """Write a weights file. ``record`` has the fields of `Trained` as plain values.
 
-    ``half`` stores matrices and kernels in half precision. Vectors, which are biases and statistics, stay as they
-    are: they weigh next to nothing, and a variance may not fit.
+    ``half`` stores matrices and kernels in half precision. Vectors (biases and statistics) stay in full precision:
+    they are small, and a variance may be out of range.
     """
     plain = plain_names(tensors)
     if half:
         plain = {name: tensor.half() if tensor.ndim > 1 else tensor for name, tensor in plain.items()}
-    write_file(Path(path), seal(plain, {**record, "kind": KIND}))
+    write_file(Path(path), checksummed_bytes(plain, {**record, "kind": KIND}))
 
 
 def export_weights(source: str | Path, path: str | Path, *, half: bool = False) -> None:
     """Copy the weights of a run or a file to another file, in half precision if asked for."""
-    tensors, record = unseal(find_weights(source), KIND)
+    tensors, record = read_checksummed(find_weights(source), KIND)
     save_weights(path, tensors, record, half=half)
 
 
@@ -66,9 +66,9 @@ def load(source: str | Path) -> Network:
 
 
 def load_trained(source: str | Path) -> Trained:
-    """As `load`, with all that the file says."""
+    """As `load`, with everything else that the file holds."""
     path = find_weights(source)
-    tensors, record = unseal(path, KIND)
+    tensors, record = read_checksummed(path, KIND)
     try:
         recipe = Recipe.from_plain(record["recipe"])
         classes = tuple(str(name) for name in record["classes"])
@@ -76,8 +76,8 @@ def load_trained(source: str | Path) -> Trained:
         mean, std = (_triple(record[key]) for key in ("mean", "std"))
         model = build(recipe, len(classes), size)
         model.load_state_dict(tensors)
-    except Exception as error:  # a checksum is no signature: anything may be in there
-        raise TembedError(f"{path} does not hold the weights that it says ({first_line(error)})") from None
+    except Exception as error:  # a checksum is not a signature, so the file may hold anything
+        raise TembedError(f"{path} does not hold the weights that it describes ({first_line(error)})") from None
     named = ("kind", "recipe", "classes", "input_size", "mean", "std")
     about = {key: value for key, value in record.items() if key not in named}
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
@@ -86,11 +86,11 @@ def load_trained(source: str | Path) -> Trained:
 def build(recipe: Recipe, classes: int, input_size: int) -> Network:
     """The network of a complete recipe, freshly initialised."""
     model = create_model(recipe.model, classes, input_size, **recipe.model_options())
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the batches are
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # like the batches
 
 
 def find_weights(source: str | Path) -> Path:
-    """The file that ``source`` means: a path that exists is taken for that, anything else for a shipped name."""
+    """The weights file for ``source``: an existing path, or the name of shipped weights."""
     path = Path(source)
     if path.is_dir():
         best = Run.open(path).best_path
@@ -102,7 +102,9 @@ def find_weights(source: str | Path) -> Path:
     found = shipped().get(str(source))
     if found is None:
         names = ", ".join(shipped()) or "none"
-        raise TembedError(f"{str(source)!r} is no run folder, no weights file and no shipped weights; shipped: {names}")
+        raise TembedError(
+            f"{str(source)!r} is not a run folder, a weights file or the name of shipped weights; shipped: {names}"
+        )
     return found
 
 
@@ -113,7 +115,7 @@ def shipped() -> dict[str, Path]:
 
 
 def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by the names that the bare model has, whatever wrapped it."""
+    """The tensors under the names that they have in the unwrapped model."""
     return {
         ".".join(part for part in name.split(".") if part not in WRAPPERS): tensor for name, tensor in tensors.items()
     }

@@ -17,13 +17,13 @@ from support.kills import TIMEOUT, fingerprint
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 from tembed.training import Hardware, Recipe, Run, load, train
-from tembed.training.distributed.process_group import ALONE, Team, assemble
+from tembed.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup, join_process_group
 from tembed.training.evaluation import evaluate_batches
 from tembed.training.inputs import load_inputs
 from tembed.training.run import summary
 from tembed.training.weights import build
 
-LINE = "rn26-embed --data dots --recipe fast --epochs 3 --batch-size 9 --start-scale 1 --precision 64-true"
+LINE = "rn26-embed --data dots --preset fast --epochs 3 --batch-size 9 --start-scale 1 --precision 64-true"
 RECIPE = Recipe.fast("rn26-embed", "dots", epochs=3, batch_size=9, start_scale=1.0)
 DOUBLE = Hardware(accelerator="cpu", precision="64-true")
 
@@ -115,7 +115,7 @@ def test_evaluation_counts_each_image_once() -> None:
         for rank in range(world):
             part = Part(rank, world)
             batches = dataclasses.replace(load_inputs(recipe).test, rank=rank, world_size=world)
-            evaluate_batches(model, batches, team=part)
+            evaluate_batches(model, batches, group=part)
             parts.append(part.values)
         correct, head, patches, patch_correct, patch_count = (sum(column) for column in zip(*parts, strict=True))
         assert patch_count == 20 * 4
@@ -123,29 +123,29 @@ def test_evaluation_counts_each_image_once() -> None:
         assert (head / 20, patches / 20) == pytest.approx((whole.head, whole.patches))
 
 
-class Part(Team):
+class Part(ProcessGroup):
     """One process, whose sums are left as they are."""
 
     def __init__(self, rank: int, world: int):
         self.rank, self.world = rank, world
 
-    def add(self, values: Sequence[float]) -> Sequence[float]:
+    def sum(self, values: Sequence[float]) -> Sequence[float]:
         self.values = values
         return [*values[:4], values[4] or 1]
 
 
 def test_noise_differs_by_process_and_the_first_ones_is_that_of_one_alone() -> None:
-    marks = [Part(rank, 3).mark for rank in range(3)]
+    marks = [Part(rank, 3).noise_key for rank in range(3)]
     assert len(set(marks)) == 3
-    assert marks[0] == ALONE.mark == ()
+    assert marks[0] == SINGLE_PROCESS.noise_key == ()
 
 
 @pytest.mark.parametrize(
     ("hardware", "said"),
     [
-        (Hardware(devices=0), "--devices is 0; it must be at least 1"),
-        (Hardware(strategy="fsdp"), "--strategy 'fsdp' is unknown; there are: ddp"),  # type: ignore[arg-type]
-        (Hardware(precision="8-true"), "--precision '8-true' is unknown; there are: 32-true, "),  # type: ignore[arg-type]
+        (Hardware(devices=0), "`devices` is 0; it must be at least 1"),
+        (Hardware(strategy="fsdp"), "`strategy` is 'fsdp'; it must be one of ddp"),  # type: ignore[arg-type]
+        (Hardware(precision="8-true"), "`precision` is '8-true'; it must be one of 32-true, "),  # type: ignore[arg-type]
         (Hardware(accelerator="cpu", precision="16-mixed"), "16-mixed is for GPUs"),
         (Hardware(accelerator="cpu", devices=2, nodes=2), "on each machine set MASTER_ADDR"),
     ],
@@ -163,7 +163,7 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert Hardware(devices=2).complete().accelerator == "cuda"
-    with pytest.raises(TembedError, match="--devices is 3, and there are 2 GPUs"):
+    with pytest.raises(TembedError, match="`devices` is 3, but there are 2 GPUs"):
         Hardware(devices=3).complete()
 
 
@@ -173,18 +173,18 @@ def test_other_numbers_than_torchruns_are_refused(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, value)
     full = Hardware(accelerator="cpu").complete()
     assert (full.devices, full.nodes, full.world) == (2, 3, 6)
-    with pytest.raises(TembedError, match="--devices is 3, and torchrun started 2"):
+    with pytest.raises(TembedError, match="`devices` is 3, but torchrun started 2"):
         Hardware(devices=3).complete()
 
 
 def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(TembedError, match="--compile needs a C\\+\\+ compiler, and there is no no-such-compiler"):
+    with pytest.raises(TembedError, match="`compile` needs a C\\+\\+ compiler, and there is no no-such-compiler"):
         Hardware(accelerator="cpu", compile=True).complete()
 
 
 def test_one_process_needs_no_fabric() -> None:
-    assert assemble(Hardware(accelerator="cpu").complete()) is ALONE
+    assert join_process_group(Hardware(accelerator="cpu").complete()) is SINGLE_PROCESS
     code = "import sys, tembed.training.loop; sys.exit('lightning_fabric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

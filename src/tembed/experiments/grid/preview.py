@@ -21,7 +21,7 @@ from tembed.experiments.grid.folders import Place
 from tembed.experiments.grid.specification import Grid
 from tembed.losses import EmbeddingLoss
 from tembed.training.inputs import EVAL_BATCH
-from tembed.training.loop import make_optimizer
+from tembed.training.optimizers import make_optimizer
 from tembed.training.recipe import Recipe
 from tembed.training.schedule import image_side
 from tembed.training.weights import build

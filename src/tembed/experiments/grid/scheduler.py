@@ -8,7 +8,7 @@ from tembed.experiments.grid.engines import Ending, Engine
 from tembed.experiments.grid.folders import Place
 from tembed.files import explained
 from tembed.reporting.progress import Progress
-from tembed.training.stopping import Wish
+from tembed.training.stopping import StopRequest as Wish
 
 POLL = 0.2
 HIDDEN = ("share", "seconds_left")

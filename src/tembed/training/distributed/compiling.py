@@ -1,4 +1,4 @@
-"""The stages of a network through torch.compile, and what that needs of the machine."""
+"""Compiles the stages of a network with torch.compile, and checks that the machine can."""
 
 import os
 import shutil
@@ -11,35 +11,35 @@ from torch import Tensor
 from tembed.errors import TembedError
 from tembed.models import Network
 
-Part = Callable[[Tensor], Tensor]
+Stages = Callable[[Tensor], Tensor]
 
 
 def compile_stages(model: Network, batch: int) -> None:
-    """Compile all but the block for training on ``batch`` images, in place: no name changes.
+    """Compile all but the block for training on ``batch`` images, in place. State-dict names stay.
 
-    Shapes are fixed, because a DenseNet with free ones takes torch many times as long to trace. So each image side is
-    compiled for itself, and other batches, such as the last of an epoch or those of evaluation, stay as they are.
+    Shapes are fixed, because torch takes many times as long to trace a DenseNet with dynamic ones. So each image side
+    is compiled separately, and other batches, such as the last of an epoch or those of evaluation, run uncompiled.
     """
-    for part in ("features", "classify"):
-        plain = getattr(model, part)
-        setattr(model, part, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
+    for name in ("features", "classify"):
+        plain = getattr(model, name)
+        setattr(model, name, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
 
 
-def _for_training(model: Network, batch: int, plain: Part, compiled: Part) -> Part:
+def _for_training(model: Network, batch: int, plain: Stages, compiled: Stages) -> Stages:
     return lambda x: (compiled if model.training and len(x) == batch else plain)(x)
 
 
 def check_compiler(accelerator: str) -> None:
-    """`TembedError` if there is nothing to compile with."""
+    """`TembedError` if this machine has no compiler that torch can use."""
     if accelerator == "cuda":
         if find_spec("triton") is None:
-            raise TembedError("--compile on a GPU needs triton, which comes with torch for CUDA; leave --compile out")
+            raise TembedError("`compile` on a GPU needs triton, which comes with torch for CUDA; leave `compile` out")
         return
     asked = os.environ.get("CXX")
     if shutil.which(asked or "g++") is None and (asked or shutil.which("clang++") is None):
         raise TembedError(
-            f"--compile needs a C++ compiler, and there is no {asked or 'g++'} on the PATH: install one, name it in "
-            "CXX, or leave --compile out"
+            f"`compile` needs a C++ compiler, and there is no {asked or 'g++'} on the PATH: install one, name it in "
+            "CXX, or leave `compile` out"
         )
     if find_spec("setuptools") is None:
-        raise TembedError("--compile needs setuptools: pip install setuptools, or leave --compile out")
+        raise TembedError("`compile` needs setuptools: pip install setuptools, or leave `compile` out")

@@ -1,4 +1,4 @@
-"""What a run computes on. The recipe is the mathematics; none of this changes it, but for the last bits."""
+"""What a run computes on. The recipe is the mathematics; the hardware changes only the last bits."""
 
 import dataclasses
 import os
@@ -10,7 +10,7 @@ from tembed.errors import TembedError
 
 @dataclass(frozen=True)
 class Hardware:
-    """Devices, precision and compiler of a run. The batch of the recipe is shared out: each device takes its part."""
+    """Devices, precision and compiler of a run. The recipe's batch is divided among the devices."""
 
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """what to compute on; auto: the GPUs if there are any"""
@@ -19,37 +19,35 @@ class Hardware:
     nodes: int | None = None
     """machines, each with as many devices; default: 1, or as many as torchrun started"""
     strategy: Literal["ddp"] = "ddp"
-    """how several devices work together: each computes its part of the batch, and gradients are averaged"""
+    """how several devices work together: each computes a share of the batch, and gradients are averaged"""
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
-    """numbers to compute with; 16-mixed for GPUs only"""
+    """number format to compute with; 16-mixed is for GPUs only"""
     compile: bool = False
-    """compile the network's stages (torch.compile), for GPUs: on a CPU the package's own kernels are faster"""
+    """compile the network's stages (torch.compile); for GPUs: on a CPU the package's own kernels are faster"""
 
     @property
     def world(self) -> int:
-        """Processes in all."""
+        """The number of processes on all machines."""
         return (self.devices or 1) * (self.nodes or 1)
 
     @property
     def plain(self) -> bool:
-        """One process on the CPU in single precision: what needs nothing but torch."""
+        """Whether it is one process on the CPU in single precision, which needs only torch."""
         return self.world == 1 and self.accelerator == "cpu" and self.precision == "32-true"
 
     def complete(self) -> "Hardware":
-        """This hardware with every field filled in; `TembedError` if the machine has not got it."""
+        """This hardware with every field filled in; `TembedError` if the machine does not have it."""
         for name, hint in get_type_hints(type(self)).items():
             if get_args(hint) and int not in get_args(hint) and getattr(self, name) not in get_args(hint):
-                raise TembedError(
-                    f"--{name} {getattr(self, name)!r} is unknown; there are: {', '.join(get_args(hint))}"
-                )
+                raise TembedError(f"`{name}` is {getattr(self, name)!r}; it must be one of {', '.join(get_args(hint))}")
         for name in ("devices", "nodes"):
             if (number := getattr(self, name)) is not None and number < 1:
-                raise TembedError(f"--{name} is {number}; it must be at least 1")
+                raise TembedError(f"`{name}` is {number}; it must be at least 1")
         full = dataclasses.replace(self, accelerator=_accelerator(self.accelerator), **_counts(self))
         if full.accelerator == "cuda":
             _check_gpus(full)
         elif full.precision == "16-mixed":
-            raise TembedError("--precision 16-mixed is for GPUs; on a CPU take bf16-mixed or 32-true")
+            raise TembedError("`precision` 16-mixed is for GPUs; on a CPU take bf16-mixed or 32-true")
         if full.compile:
             _check_compiler(full.accelerator)
         return full
@@ -60,25 +58,25 @@ class Hardware:
         return ", ".join([which, self.precision, *(["compiled"] if self.compile else [])])
 
     def record(self) -> dict[str, Any]:
-        """What a run folder and a result say about a complete hardware."""
+        """The fields of a complete hardware as run folders and results record them."""
         names = {"compile": "compiled"}
         return {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
 
 
 def under_torchrun() -> bool:
-    """Whether torchrun started this process as one of several or one."""
+    """Whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def first_process(hardware: Hardware) -> bool:
-    """Whether this process speaks for the run: of those that torchrun or several machines started, the first."""
+    """Whether this process prints the result: the first of those that torchrun or several machines started."""
     if under_torchrun():
         return os.environ.get("RANK") == "0"
     return (hardware.nodes or 1) == 1 or os.environ.get("NODE_RANK") == "0"
 
 
 def _counts(asked: Hardware) -> dict[str, Any]:
-    """Devices on this machine and machines, from what was asked for and what torchrun started."""
+    """The numbers of devices and machines, from the arguments or from torchrun."""
     if not under_torchrun():
         return {"devices": asked.devices or 1, "nodes": asked.nodes or 1}
     local = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -86,7 +84,7 @@ def _counts(asked: Hardware) -> dict[str, Any]:
     for name, number in started.items():
         if getattr(asked, name) not in (None, number):
             raise TembedError(
-                f"--{name} is {getattr(asked, name)}, and torchrun started {number}: leave --{name} out, or give "
+                f"`{name}` is {getattr(asked, name)}, but torchrun started {number}: leave `{name}` out, or give "
                 "torchrun other numbers"
             )
     return started
@@ -95,10 +93,10 @@ def _counts(asked: Hardware) -> dict[str, Any]:
 def _accelerator(asked: str) -> Literal["cpu", "cuda"]:
     import torch
 
-    there = torch.cuda.is_available()
-    if asked == "cuda" and not there:
-        raise TembedError("--accelerator cuda: torch finds no GPU here; leave it out to compute on the CPU")
-    return "cuda" if there and asked != "cpu" else "cpu"
+    available = torch.cuda.is_available()
+    if asked == "cuda" and not available:
+        raise TembedError("`accelerator` is cuda, but torch finds no GPU here; leave it out to compute on the CPU")
+    return "cuda" if available and asked != "cpu" else "cpu"
 
 
 def _check_gpus(full: Hardware) -> None:
@@ -106,7 +104,7 @@ def _check_gpus(full: Hardware) -> None:
 
     there = torch.cuda.device_count()
     if full.devices is not None and full.devices > there:
-        raise TembedError(f"--devices is {full.devices}, and there are {there} GPUs: give at most {there}")
+        raise TembedError(f"`devices` is {full.devices}, but there are {there} GPUs: give at most {there}")
 
 
 def _check_compiler(accelerator: str) -> None:

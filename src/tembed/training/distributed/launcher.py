@@ -1,7 +1,7 @@
-"""Starts the processes of a run on this machine, listens to them, and ends all when one fails.
+"""Starts the processes of a run on this machine, shows their progress, and ends all when one fails.
 
-The caller's process computes nothing itself, so that it can always act: it shows what the first process tells,
-passes on the wish to stop, and waits for none that hangs.
+The caller's process computes nothing itself, so that it can always react: it shows the events of the first process,
+forwards stop requests, and does not wait for a process that hangs.
 """
 
 import os
@@ -23,15 +23,15 @@ from tembed.machine import ASLEEP, CHOICE, POLICIES, cores
 from tembed.reporting.progress import Progress
 from tembed.training.distributed.hardware import Hardware
 from tembed.training.recipe import Recipe
-from tembed.training.stopping import Stopped, Wish, listening
+from tembed.training.stopping import Stopped, StopRequest, listening
 
 GRACE = 5.0
-"""Seconds that the other processes have to end by themselves once one has failed."""
+"""Seconds that the other processes have to end by themselves after one has failed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a process of a run needs to know. Recipe and hardware are complete."""
+    """What a process of a run has to do. Recipe and hardware are complete."""
 
     recipe: Recipe
     out: Path
@@ -42,7 +42,7 @@ class Job:
 
 @dataclass
 class Process:
-    """One process of the run: how it ended is what it told last, if anything."""
+    """One process of the run. ``end`` is its last message, which says how it ended; None if it sent none."""
 
     rank: int
     process: subprocess.Popen[bytes]
@@ -56,28 +56,28 @@ class Process:
 
 
 def launch(job: Job, progress: Progress) -> None:
-    """The run in processes of its own, one for each device of this machine; returns or raises as the run does."""
-    with listening() as wish, _started(job) as processes:
-        _attend(processes, progress, wish)
-        _judge(processes, job.hardware.world, wish)
+    """Run one process for each device of this machine; returns or raises as the run does."""
+    with listening() as stop, _started(job) as processes:
+        _relay(processes, progress, stop)
+        _raise_failure(processes, job.hardware.world, stop)
 
 
-def _attend(processes: list[Process], progress: Progress, wish: Wish) -> None:
-    """Until all are over, or one has failed and the others had time to end."""
-    told, deadline = False, float("inf")
-    while (going := {p.connection: p for p in processes if not p.over}) and time.monotonic() < deadline:
-        for connection in wait(list(going), timeout=0.1):
+def _relay(processes: list[Process], progress: Progress, stop: StopRequest) -> None:
+    """Show events and forward signals until all are over, or one has failed and the others had time to end."""
+    forwarded, deadline = False, float("inf")
+    while (running := {p.connection: p for p in processes if not p.over}) and time.monotonic() < deadline:
+        for connection in wait(list(running), timeout=0.1):
             assert isinstance(connection, Connection)
-            _hear(going[connection], progress)
+            _receive(running[connection], progress)
         if deadline == float("inf") and any(p.failed for p in processes):
             deadline = time.monotonic() + GRACE
-        if wish.number is not None and not told:
-            told = True
-            for each in going.values():
+        if stop.number is not None and not forwarded:
+            forwarded = True
+            for each in running.values():
                 each.process.send_signal(signal.SIGTERM)
 
 
-def _hear(process: Process, progress: Progress) -> None:
+def _receive(process: Process, progress: Progress) -> None:
     try:
         name, *arguments = process.connection.recv()
     except (EOFError, OSError):
@@ -91,19 +91,19 @@ def _hear(process: Process, progress: Progress) -> None:
         getattr(progress, name)(*positional, **named)
 
 
-def _judge(processes: list[Process], world: int, wish: Wish) -> None:
-    """Raises what the run ended with, if it did not end well: the cause before what follows from it."""
+def _raise_failure(processes: list[Process], world: int, stop: StopRequest) -> None:
+    """Raise the error that the run ended with, if any: a cause rather than its consequences."""
     ends = {kind: p for p in reversed(processes) if p.end is not None for kind in p.end[:1]}
     for process in processes:
         if not process.over or process.end is not None:
             continue
         code = process.process.returncode
-        if wish.number is not None and code == -signal.SIGTERM:
-            raise Stopped(wish.number, "before its first step")
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"broke down with code {code}, see above"
+        if stop.number is not None and code == -signal.SIGTERM:
+            raise Stopped(stop.number, "before its first step")
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed with code {code} (see above)"
         raise TembedError(
-            f"process {process.rank} of {world} {how}, and the run has ended with it: run the same command again to "
-            "go on from the last checkpoint"
+            f"process {process.rank} of {world} {how}, which ended the run: run the same command again to resume from "
+            "the last checkpoint"
         )
     for kind in ("error", "stopped", "lost"):
         if kind not in ends:
@@ -111,13 +111,13 @@ def _judge(processes: list[Process], world: int, wish: Wish) -> None:
         _, *what = ends[kind].end or ()
         if kind == "stopped":
             number, where = what
-            raise Stopped(wish.number or number, where)
+            raise Stopped(stop.number or number, where)
         raise TembedError(what[0])
 
 
 @contextmanager
 def _started(job: Job) -> Iterator[list[Process]]:
-    """The processes, each with its job; none outlives the block."""
+    """Start the processes and send each its job. None of them outlives the ``with``."""
     common, node = _common(job.hardware), int(os.environ.get("NODE_RANK", 0)) if (job.hardware.nodes or 1) > 1 else 0
     processes: list[Process] = []
     try:
@@ -129,30 +129,30 @@ def _started(job: Job) -> Iterator[list[Process]]:
                     env=os.environ | common | {"LOCAL_RANK": str(local), "NODE_RANK": str(node)},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C is for us, who pass it on
+                    start_new_session=True,  # Ctrl-C reaches the launcher, which forwards it
                 )
             processes.append(Process(node * (job.hardware.devices or 1) + local, process, ours))
             try:
                 ours.send(job)
-            except OSError:  # it is dead already, as its end will tell
+            except OSError:  # it is dead already; `_raise_failure` reports it
                 continue
         yield processes
     finally:
         for each in processes:
             if each.process.poll() is None:
-                os.killpg(each.process.pid, signal.SIGKILL)  # and what it started
+                os.killpg(each.process.pid, signal.SIGKILL)  # and its own children
             each.process.wait()
             each.connection.close()
 
 
 def _common(hardware: Hardware) -> dict[str, str]:
-    """What the environment of all processes has in common: where they meet, and how many threads they have."""
+    """Environment variables of all processes: where they connect, how many threads they use and how these wait."""
     given = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name in os.environ}
     if (hardware.nodes or 1) > 1:
         if len(given) < 3 or not 0 <= int(given["NODE_RANK"]) < (hardware.nodes or 1):
             raise TembedError(
-                f"--nodes {hardware.nodes}: on each machine set MASTER_ADDR and MASTER_PORT to an address and a free "
-                f"port of the first one, and NODE_RANK to 0 ... {(hardware.nodes or 1) - 1}; or start by torchrun"
+                f"`nodes` is {hardware.nodes}: on each machine set MASTER_ADDR and MASTER_PORT to an address and a "
+                f"free port of the first one, and NODE_RANK to 0 ... {(hardware.nodes or 1) - 1}; or use torchrun"
             )
     else:
         with socket.socket() as free:
@@ -162,5 +162,5 @@ def _common(hardware: Hardware) -> dict[str, str]:
     given["PYTHONPATH"] = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     if "OMP_NUM_THREADS" not in os.environ and hardware.accelerator == "cpu":
         given["OMP_NUM_THREADS"] = str(max(1, cores() // (hardware.devices or 1)))
-    decided = any(name in os.environ for name in POLICIES) and CHOICE not in os.environ
-    return given if decided else given | ASLEEP  # they share the cores
+    users_choice = any(name in os.environ for name in POLICIES) and CHOICE not in os.environ
+    return given if users_choice else given | ASLEEP  # the processes share the cores

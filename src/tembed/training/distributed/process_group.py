@@ -1,4 +1,4 @@
-"""The processes of a run: one alone, or those that lightning-fabric brings together."""
+"""The processes of a run: a single one, or several that lightning-fabric connects."""
 
 import inspect
 import logging
@@ -16,66 +16,66 @@ from tembed.training.distributed.hardware import Hardware, under_torchrun
 Forward = Callable[[Tensor], Output]
 
 
-class Lost(TembedError):
+class ConnectionLost(TembedError):
     """Another process of the run is gone."""
 
 
-class Team:
-    """One process alone, with plain torch; the base of those who are several."""
+class ProcessGroup:
+    """A single process with plain torch; the base class for several."""
 
     rank = 0
     world = 1
 
     @property
-    def first(self) -> bool:
-        """Whether this process speaks for all and writes the run folder."""
+    def is_first(self) -> bool:
+        """Whether this process reports progress and writes the run folder."""
         return self.rank == 0
 
     @property
-    def mark(self) -> tuple[str, ...]:
-        """What makes this process's noise its own; nothing for the first one."""
-        return () if self.first else (f"rank {self.rank}",)
+    def noise_key(self) -> tuple[str, ...]:
+        """Added to the seed of this process's noise; empty in the first process."""
+        return () if self.is_first else (f"rank {self.rank}",)
 
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
-        """The model as a step calls it, and the optimizer as a step uses it. Both keep their tensors."""
+        """The wrapped model and optimizer that a step calls. Both keep their tensors."""
         return model, optimizer
 
-    def place(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The tensors on this process's device."""
         return tensors
 
     def backward(self, loss: Tensor, share: float) -> None:
-        """Gradients of the loss over the whole batch, of which this process has seen ``share``."""
+        """Gradients of the loss over the whole batch; ``share`` of the batch was seen by this process."""
         loss.backward()
 
-    def add(self, values: Sequence[float]) -> Sequence[float]:
+    def sum(self, values: Sequence[float]) -> Sequence[float]:
         """The sums over all processes."""
         return values
 
-    def agree(self, number: int | None) -> int | None:
-        """The largest number that a process has, if one has any."""
+    def largest(self, number: int | None) -> int | None:
+        """The largest number that any process has, or None if none has one."""
         return number
 
-    def share(self, value: Any) -> Any:
-        """The value that the first process has."""
+    def broadcast(self, value: Any) -> Any:
+        """The value of the first process."""
         return value
 
-    def state(self) -> dict[str, Any]:
-        """What of the precision must be kept for a run to go on as it was."""
+    def precision_state(self) -> dict[str, Any]:
+        """The state of the precision, such as a loss scale, for a checkpoint."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+    def restore_precision(self, state: dict[str, Any]) -> None:
+        """Load what `precision_state` gave."""
 
 
-ALONE = Team()
+SINGLE_PROCESS = ProcessGroup()
 
 
-class Fabricated(Team):
-    """A process, alone or one of several, on the device and in the precision that lightning-fabric gives it.
+class FabricGroup(ProcessGroup):
+    """A process, single or one of several, on the device and in the precision that lightning-fabric gives it.
 
-    The process group is left to the end of the process: gloo's threads may need Python's lock to let go of the last
-    tensors that were sent, and taking the group apart waits for those threads with the lock held.
+    The process group is never destroyed: gloo's threads may need Python's lock to free the last tensors sent, and
+    destroying the group would wait for those threads while holding the lock.
     """
 
     def __init__(self, hardware: Hardware):
@@ -86,7 +86,9 @@ class Fabricated(Team):
         except (OSError, RuntimeError) as error:
             if self.world == 1:
                 raise
-            raise Lost(f"the {self.world} processes of the run did not find each other ({first_line(error)})") from None
+            raise ConnectionLost(
+                f"the {self.world} processes of the run could not connect ({first_line(error)})"
+            ) from None
         self.rank = self.fabric.global_rank
 
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
@@ -96,48 +98,48 @@ class Fabricated(Team):
             synchronise(model)
         return self.fabric.setup(model, optimizer)
 
-    def place(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(tensor.to(self.fabric.device, non_blocking=True) for tensor in tensors)
 
     def backward(self, loss: Tensor, share: float) -> None:
-        self.fabric.backward(loss * (self.world * share))  # gradients are averaged over the processes
+        self.fabric.backward(loss * (self.world * share))  # DDP averages gradients over the processes
 
-    def add(self, values: Sequence[float]) -> Sequence[float]:
+    def sum(self, values: Sequence[float]) -> Sequence[float]:
         if self.world == 1:
             return values
         return self._reduced(values, torch.distributed.ReduceOp.SUM)
 
-    def agree(self, number: int | None) -> int | None:
+    def largest(self, number: int | None) -> int | None:
         if self.world == 1:
             return number
         (largest,) = self._reduced([number or 0], torch.distributed.ReduceOp.MAX)
         return int(largest) or None
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         return self.fabric.broadcast(value) if self.world > 1 else value
 
-    def state(self) -> dict[str, Any]:
+    def precision_state(self) -> dict[str, Any]:
         return self.fabric.strategy.precision.state_dict()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore_precision(self, state: dict[str, Any]) -> None:
         if state:
             self.fabric.strategy.precision.load_state_dict(state)
 
-    def _reduced(self, values: Sequence[float], how: Any) -> list[float]:
+    def _reduced(self, values: Sequence[float], operation: Any) -> list[float]:
         packed = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
-        torch.distributed.all_reduce(packed, how)
+        torch.distributed.all_reduce(packed, operation)
         return packed.tolist()
 
 
-def assemble(hardware: Hardware) -> Team:
-    """The team of a complete hardware; in every process of it that is started already."""
-    return ALONE if hardware.plain else Fabricated(hardware)
+def join_process_group(hardware: Hardware) -> ProcessGroup:
+    """The group for a complete hardware. Call it in every process of the run; all must be started already."""
+    return SINGLE_PROCESS if hardware.plain else FabricGroup(hardware)
 
 
-def lost(error: RuntimeError) -> bool:
-    """Whether an error is that of a broken connection."""
-    of_connection = isinstance(error, torch.distributed.DistError)
-    return of_connection or any(word in str(error) for word in ("gloo", "NCCL", "Connection reset", "Socket"))
+def is_connection_error(error: RuntimeError) -> bool:
+    """Whether an error comes from a broken connection between processes."""
+    distributed = isinstance(error, torch.distributed.DistError)
+    return distributed or any(word in str(error) for word in ("gloo", "NCCL", "Connection reset", "Socket"))
 
 
 def _fabric(hardware: Hardware) -> Any:
@@ -150,13 +152,13 @@ def _fabric(hardware: Hardware) -> Any:
             f"several devices, GPUs and other precisions need {error.name}: pip install 'tembed[lab]'"
         ) from None
     for name in ("lightning_fabric", "lightning.fabric", "lightning_utilities"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # it greets
+        logging.getLogger(name).setLevel(logging.WARNING)  # silence its banner
     try:
         return Fabric(
             accelerator=hardware.accelerator,
             devices=hardware.devices or 1,
             num_nodes=hardware.nodes or 1,
-            strategy=DDPStrategy(**_keep_buffers()) if hardware.world > 1 else "auto",
+            strategy=DDPStrategy(**_no_buffer_sync()) if hardware.world > 1 else "auto",
             precision=hardware.precision,
             plugins=[TorchElasticEnvironment() if under_torchrun() else LightningEnvironment()],
         )
@@ -164,7 +166,7 @@ def _fabric(hardware: Hardware) -> Any:
         raise TembedError(f"lightning-fabric cannot work with {hardware.record()}: {first_line(error)}") from None
 
 
-def _keep_buffers() -> dict[str, Any]:
-    """The option of DDP not to send the running statistics round at each step: they are the same everywhere."""
+def _no_buffer_sync() -> dict[str, Any]:
+    """DDP's option not to broadcast running statistics at each step; they are equal in all processes anyway."""
     options = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers": False}

@@ -1,7 +1,7 @@
 """Batch normalisation over the batch of all processes, on any device (torch's own refuses CPU tensors).
 
-The processes exchange count, mean and variance of their parts, not sums of squares, so that nothing cancels. Parts
-may be of unequal size.
+The processes exchange count, mean and variance of their shares, not sums of squares, which would cancel. Shares may
+have unequal sizes.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ PIXELS = (0, 2, 3)
 
 
 def synchronise(model: nn.Module) -> None:
-    """Let every batch normalisation of a model see the whole batch. Parameters, buffers and names stay."""
-    for part in model.modules():
-        if isinstance(part, BNReLU):
-            part.__class__ = SyncedBNReLU
-        elif isinstance(part, nn.BatchNorm2d):
-            part.__class__ = SyncedNorm
+    """Make every batch normalisation of a model use the whole batch. Parameters, buffers and names stay."""
+    for module in model.modules():
+        if isinstance(module, BNReLU):
+            module.__class__ = SyncedBNReLU
+        elif isinstance(module, nn.BatchNorm2d):
+            module.__class__ = SyncedNorm
 
 
 class SyncedNorm(nn.BatchNorm2d):
@@ -37,15 +37,15 @@ class SyncedBNReLU(BNReLU):
     """`BNReLU` over the batch of all processes."""
 
     def has_kernel(self, a: Tensor) -> bool:
-        return False  # the kernel sees one process
+        return False  # the kernel sees the share of one process only
 
     def normalize(self, a: Tensor) -> Tensor:
         return normalise(self, a) if self.training else super().normalize(a)
 
 
-@torch.compiler.disable  # the exchange stays outside of compiled code
+@torch.compiler.disable  # communication stays outside of compiled code
 def normalise(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """``x`` normalised by the statistics of all processes, which also go into the running ones."""
+    """``x`` normalised by the statistics of all processes, which also update the running ones."""
     y, mean, var, count = NormFunction.apply(x, norm.weight, norm.bias, norm.eps)
     with torch.no_grad():
         for running, now in ((norm.running_mean, mean), (norm.running_var, var * (count / (count - 1)))):
@@ -57,7 +57,7 @@ def normalise(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 
 class NormFunction(torch.autograd.Function):
-    """Normalisation with the moments of all processes; gives them and the count, too."""
+    """Normalisation with the moments of all processes; also returns mean, variance and count."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
@@ -82,14 +82,14 @@ class NormFunction(torch.autograd.Function):
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and number of the values of each channel, over all processes; at least in single precision."""
+    """Mean, variance and number of the values per channel, over all processes; at least in single precision."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     var, mean = torch.var_mean(x, PIXELS, correction=0)
     count = mean.new_tensor([x.numel() // x.shape[1]])
-    mine = torch.cat([mean, var, count])
-    parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, mine)
-    table = torch.stack(parts)
+    own = torch.cat([mean, var, count])
+    shares = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(shares, own)
+    table = torch.stack(shares)
     means, variances, counts = table.split([len(mean), len(mean), 1], dim=1)
     total = counts.sum()
     mean = (means * counts).sum(0) / total

@@ -1,4 +1,4 @@
-"""One process of a run, as ``launching`` starts it: ``python -m tembed.training.member DESCRIPTOR``."""
+"""One process of a run. The launcher starts it as ``python -m tembed.training.distributed.worker DESCRIPTOR``."""
 
 import os
 import sys
@@ -7,57 +7,59 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tembed.errors import TembedError
+from tembed.plugins import load_plugins, named_plugins
 from tembed.reporting.progress import Progress
-from tembed.training.distributed.process_group import Lost
+from tembed.training.distributed.process_group import ConnectionLost
 from tembed.training.environment import keep_freed_memory
 from tembed.training.loop import work
 from tembed.training.stopping import Stopped
 
 
 class Relay(Progress):
-    """Passes on to the process that shows it."""
+    """Sends each event to the launcher, which shows it."""
 
     def __init__(self, connection: Connection):
         self.connection = connection
 
-    def _pass_on(self, event: str, *positional: Any, **named: Any) -> None:
+    def _send(self, event: str, *positional: Any, **named: Any) -> None:
         self.connection.send((event, positional, named))
 
     def say(self, line: str) -> None:
-        self._pass_on("say", line)
+        self._send("say", line)
 
     def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
-        self._pass_on("update", task, done, total, **numbers)
+        self._send("update", task, done, total, **numbers)
 
     def drop(self, task: str) -> None:
-        self._pass_on("drop", task)
+        self._send("drop", task)
 
     def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
-        self._pass_on("epoch", metrics, epochs)
+        self._send("epoch", metrics, epochs)
 
     def close(self) -> None:
-        self._pass_on("close")
+        self._send("close")
 
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
     job = connection.recv()
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+    threading.Thread(target=_end_with_launcher, args=(connection,), daemon=True).start()
     keep_freed_memory()
     try:
+        load_plugins(named_plugins())
         work(job, Relay(connection))
         end: tuple[Any, ...] = ("done",)
     except Stopped as stopped:
         end = ("stopped", stopped.number, stopped.where)
-    except Lost as lost:
+    except ConnectionLost as lost:
         end = ("lost", str(lost))
     except TembedError as error:
         end = ("error", str(error))
     connection.send(("over", *end))
 
 
-def _end_with(connection: Connection) -> None:
-    """Ends this process, whatever it is at, with the one that started it."""
+def _end_with_launcher(connection: Connection) -> None:
+    """End this process, whatever it is doing, when the launcher ends."""
     try:
         connection.recv()
     except (EOFError, OSError):

@@ -1,0 +1,116 @@
+"""Reads and writes the folder of a running run: resuming, saving, and the files that follow from the state."""
+
+from typing import Any
+
+from torch.optim import Optimizer
+
+from tembed.errors import TembedError
+from tembed.files import write_json
+from tembed.models import Network
+from tembed.reporting.progress import Progress
+from tembed.training.checkpoints.state import State, gather, restore
+from tembed.training.distributed.hardware import Hardware
+from tembed.training.distributed.process_group import ProcessGroup
+from tembed.training.evaluation import Evaluation
+from tembed.training.inputs import Inputs
+from tembed.training.recipe import Recipe
+from tembed.training.run import Run
+from tembed.training.weights import save_weights
+
+
+class RunStorage:
+    """Keeps the state of one model and optimizer in a run folder. Only the first process writes."""
+
+    def __init__(
+        self, recipe: Recipe, run: Run, inputs: Inputs, group: ProcessGroup, model: Network, optimizer: Optimizer
+    ):
+        self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
+        self.model, self.optimizer = model, optimizer
+
+    def resume(self, hardware: Hardware, progress: Progress) -> State:
+        """The state to start from: that of the newest checkpoint, loaded into model and optimizer, or a new one."""
+        resumed = self.group.broadcast(self.run.checkpoints.any)
+        state = self._restore(progress) if resumed else State()
+        self.write_outputs(state)
+        if self.group.is_first:
+            sha256 = self.inputs.splits.sha256
+            changed = self.run.record_start(sha256, state.epoch, state.step, hardware.record())
+            if changed and resumed:
+                progress.say(
+                    f"warning: changed since the last start, so the last bits may differ: {'; '.join(changed)}"
+                )
+        return state
+
+    def save(self, state: State) -> None:
+        """Make the state the newest checkpoint."""
+        if not self.group.is_first:
+            return
+        try:
+            tensors = gather(state, self.model, self.optimizer)
+        except TembedError as error:
+            raise TembedError(f"{error} of epoch {state.epoch + 1}; {self.advice()}") from None
+        record = {**state.plain(), "data_sha256": self.inputs.splits.sha256, "precision": self.group.precision_state()}
+        self.run.checkpoints.save(tensors, record)
+
+    def write_outputs(self, state: State) -> None:
+        """Write the files that follow from the state: metrics, and the best weights."""
+        if not state.metrics or not self.group.is_first:
+            return
+        splits, best = self.inputs.splits, state.best_metrics
+        self.run.write_metrics(state.metrics)
+        record: dict[str, Any] = {
+            "recipe": self.recipe.plain(),
+            "classes": list(self.inputs.classes),
+            "input_size": self.inputs.side,
+            "mean": list(splits.mean),
+            "std": list(splits.std),
+            "data_sha256": splits.sha256,
+            "epoch": best["epoch"],
+            "val_accuracy": best["val_accuracy"],
+        }
+        save_weights(self.run.best_path, state.best, record)
+
+    def write_result(self, state: State, test: Evaluation) -> None:
+        """Write the end of the run: the test of the best epoch's weights."""
+        best = state.best_metrics
+        result = {
+            "best_epoch": best["epoch"],
+            "val_accuracy": best["val_accuracy"],
+            "test_accuracy": test.accuracy,
+            "test": test.plain(),
+            "epochs": state.epoch,
+            "train_images": len(self.inputs.train.images),
+            "total_seconds": state.metrics[-1]["total_seconds"],
+        }
+        if self.group.is_first:
+            write_json(self.run.result_path, result)
+
+    def advice(self) -> str:
+        """How to continue after a loss or weight that is not finite."""
+        last = self.run.checkpoints.last_good()
+        return f"last good checkpoint: {last}; a lower `lr`, in another `out`, may help"
+
+    def _restore(self, progress: Progress) -> State:
+        checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
+        tensors, record, errors = self.group.broadcast(checkpoints.load() if self.group.is_first else None)
+        for line in errors:
+            progress.say(f"warning: {line}; resuming from {checkpoints.previous}")
+        if record.get("data_sha256") != sha256:
+            raise TembedError(
+                f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256}, then "
+                f"{record.get('data_sha256')}): restore that dataset, or give another `out`"
+            )
+        epochs, steps = self.recipe.epochs, len(self.inputs.train)
+        try:
+            state = restore(record, tensors, self.model, self.optimizer)
+            self.group.restore_precision(record.get("precision", {}))
+            if state.epoch > epochs or state.step > steps:
+                raise TembedError("its position makes no sense")
+        except TembedError as error:
+            raise TembedError(
+                f"a checkpoint in {checkpoints.folder} cannot be used: {error}; remove that folder to start this run "
+                "again from its beginning, or give another `out`"
+            ) from None
+        position = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < epochs else "its last epoch"
+        progress.say(f"resuming {self.run.folder} from {position}")
+        return state

@@ -1,0 +1,79 @@
+"""Muon (Jordan et al. 2024): each step moves the kernels of a convolution by an orthogonal matrix.
+
+The momentum of a convolution, as a matrix with one row per kernel, is replaced by the nearest matrix whose singular
+values are all 1, so directions with small gradients move as far as the others. Parameters that are not matrices between
+hidden features (the stem, normalisations, biases, the head) are left to AdamW.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+SIZE = 0.2
+"""Root mean square of a step at rate 1, about that of Adam's steps (Liu et al. 2025)."""
+REST = 0.2
+"""Rate of AdamW's parameters as a share of the kernels' rate. With equal rates a run lost a unit (docs/recipes.md)."""
+NOTHING = 1e-7
+"""Added to a momentum's norm, so that a unit without gradients is not moved by the remains of its last ones."""
+ROUNDS = 5
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic that brings singular values from (0, 1] to about 1 in `ROUNDS` rounds (Jordan et al. 2024)."""
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for the kernels of a model's hidden convolutions, torch's fused AdamW for its other parameters.
+
+    The first of ``betas`` is also Muon's momentum. The weight decay is decoupled and the same for all parameters.
+    """
+
+    OLD_STATE_NAMES = {"mean": "exp_avg", "square": "exp_avg_sq"}  # noqa: RUF012
+    """How checkpoints from before torch's AdamW was used name the moments of the other parameters."""
+
+    def __init__(self, model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float):
+        kernels, rest = split(model.parameters())
+        groups = [{"params": kernels, "hidden": True}, {"params": rest, "hidden": False}]
+        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+        self.adamw = torch.optim.AdamW(rest, lr, betas, fused=True)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None
+        kernels, rest = self.param_groups
+        for weight in kernels["params"]:
+            if weight.grad is not None:
+                self._step_kernels(weight, kernels["lr"], kernels["betas"][0], kernels["weight_decay"])
+        self.adamw.state = self.state  # one state for both, as checkpoints save it
+        self.adamw.param_groups[0].update(lr=REST * rest["lr"], betas=rest["betas"], weight_decay=rest["weight_decay"])
+        self.adamw.step()
+
+    def _step_kernels(self, weight: Tensor, rate: float, beta: float, decay: float) -> None:
+        gradient, state = weight.grad, self.state[weight]
+        assert gradient is not None
+        if not state:
+            state["momentum"] = torch.zeros_like(gradient)
+        momentum = state["momentum"].mul_(beta).add_(gradient)
+        ahead = gradient.add(momentum, alpha=beta)  # Nesterov's look-ahead
+        rows = ahead.flatten(1)
+        step = orthogonal(rows).mul_(SIZE * max(rows.shape) ** 0.5).reshape(ahead.shape)
+        weight.mul_(1 - rate * decay).sub_(step, alpha=rate)
+
+
+def split(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The kernels of hidden convolutions, and the rest. A convolution of three channels reads the image."""
+    kernels: list[Tensor] = []
+    rest: list[Tensor] = []
+    for parameter in parameters:
+        (kernels if parameter.ndim == 4 and parameter.shape[1] > 3 else rest).append(parameter)
+    return kernels, rest
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """About ``U V^T`` for ``matrix = U S V^T``, by Newton-Schulz iterations."""
+    a, b, c = COEFFICIENTS
+    wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = wide / (wide.norm() + NOTHING)
+    for _ in range(ROUNDS):
+        square = x @ x.T
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
