@@ -1,10 +1,10 @@
-"""Images per second under each way that torch's threads can wait, alone and beside other work.
+"""Images per second for each way that torch's threads can wait, alone and beside other work.
 
     python benchmarks/waiting.py
 
-A training step of rn26-embed with as many threads as cores: on an idle machine; beside a process that keeps one core
-busy; beside a second training of the same kind. The ways are rounds of spinning before a waiting thread sleeps
-(GOMP_SPINCOUNT), from none (OMP_WAIT_POLICY=PASSIVE) to for ever (ACTIVE). They take turns within a round.
+A training step of rn26-embed with as many threads as cores: on an idle machine, beside a process that keeps one core
+busy, and beside a second training of the same kind. The ways differ in how often a waiting thread spins before it
+sleeps (GOMP_SPINCOUNT), from never (OMP_WAIT_POLICY=PASSIVE) to always (ACTIVE). They take turns within a round.
 """
 
 import os
@@ -13,16 +13,16 @@ import subprocess
 import sys
 import time
 
-WAYS = {"none (PASSIVE)": {"OMP_WAIT_POLICY": "PASSIVE"}}
+WAYS = {"0 (PASSIVE)": {"OMP_WAIT_POLICY": "PASSIVE"}}
 WAYS |= {f"{count:,}": {"GOMP_SPINCOUNT": str(count)} for count in (1_000, 10_000, 100_000)}
-WAYS |= {"for ever (ACTIVE)": {"OMP_WAIT_POLICY": "ACTIVE"}}
+WAYS |= {"unlimited (ACTIVE)": {"OMP_WAIT_POLICY": "ACTIVE"}}
 BESIDE = ("alone", "beside one busy core", "beside another training")
 SECONDS = 6
 ROUNDS = 2
 
 
 def train() -> None:
-    """Prints images per second of `SECONDS` of training."""
+    """Train for `SECONDS` and print the images per second."""
     from training import BATCH, our_step
 
     step = our_step("rn26-embed", 0.5)
@@ -51,7 +51,7 @@ def measured(way: str, beside: str) -> float:
 
 
 def main() -> None:
-    print(f"rn26-embed, {os.cpu_count()} threads, median (least) of {ROUNDS} rounds, images/s\n")
+    print(f"rn26-embed, {os.cpu_count()} threads, median (minimum) of {ROUNDS} rounds, images/s\n")
     rates: dict[tuple[str, str], list[float]] = {(way, beside): [] for way in WAYS for beside in BESIDE}
     for done in range(ROUNDS):
         for number, (way, beside) in enumerate(rates):

@@ -1,4 +1,4 @@
-"""Threads spin only on cores that are theirs alone."""
+"""Threads spin only on cores that no other process uses."""
 
 import os
 import subprocess
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.fixtures import worlds as worlds
 from support.kills import fingerprint
 
 from tembed import machine
@@ -38,7 +39,7 @@ def busy_cores() -> Iterator[None]:
             process.wait()
 
 
-def test_the_user_decides() -> None:
+def test_the_users_choice_is_kept() -> None:
     assert waiting_policy({"GOMP_SPINCOUNT": "0"}) == {}
     assert waiting_policy({"OMP_WAIT_POLICY": "ACTIVE"}) == {}
 
@@ -48,10 +49,10 @@ def test_the_user_decides() -> None:
     [
         ([5.0, 7.0], [5.1, 7.1], SPINNING),
         ([5.0, 7.0], [5.1, 7.0], ASLEEP),  # the second core is busy
-        ([], [], ASLEEP),  # nothing is known
+        ([], [], ASLEEP),  # the system does not say
     ],
 )
-def test_idle_cores_are_spun_on(
+def test_threads_spin_if_all_cores_are_idle(
     before: list[float], after: list[float], policy: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = iter([before, after])
@@ -70,7 +71,7 @@ def test_busy_cores_are_noticed_at_the_start() -> None:
         assert waiting_policy({}) == ASLEEP
 
 
-def test_a_crowd_is_noticed_after_a_while() -> None:
+def test_a_crowd_is_noticed_after_a_window() -> None:
     total = 0.0
     crowd = Crowd(lambda: total)
     start = crowd.start
@@ -83,7 +84,7 @@ def test_a_crowd_is_noticed_after_a_while() -> None:
     assert not unknown.noticed(unknown.start + 2 * WINDOW)
 
 
-def test_the_system_tells_how_long_threads_had_no_core() -> None:
+def test_the_system_reports_how_long_threads_had_no_core() -> None:
     before = starved_seconds()
     assert before is not None
     with busy_cores():
@@ -94,8 +95,8 @@ def test_the_system_tells_how_long_threads_had_no_core() -> None:
 
 
 @pytest.mark.slow
-def test_a_crowded_run_goes_on_asleep_with_the_same_bits(tmp_path: Path, worlds: Path) -> None:
-    """The real command, whose processes differ in how their threads wait and in nothing else."""
+def test_a_crowded_run_restarts_with_sleeping_threads_and_the_same_bits(tmp_path: Path, worlds: Path) -> None:
+    """The real command; its two processes differ only in how their threads wait."""
     code = "import sys; from tembed import machine; machine.WINDOW = 0.2; from tembed.cli.main import main; "
     environment = os.environ | {"TEMBED_DATA": str(worlds), "OMP_NUM_THREADS": "2"}
 

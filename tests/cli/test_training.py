@@ -1,4 +1,4 @@
-"""The commands that train, measure and list."""
+"""The commands train, evaluate and runs."""
 
 import subprocess
 import sys

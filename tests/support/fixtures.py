@@ -1,4 +1,4 @@
-"""Fixtures that the conftest files of several folders share."""
+"""Fixtures for the tests of several folders."""
 
 from pathlib import Path
 
@@ -17,5 +17,5 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def use_worlds(worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``TEMBED_DATA`` is that root."""
+    """``TEMBED_DATA`` points to that root."""
     monkeypatch.setenv("TEMBED_DATA", str(worlds))

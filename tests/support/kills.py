@@ -1,9 +1,8 @@
-"""Kill real runs at random moments, take them up again, and compare what they leave with a run left alone.
+"""Kill real runs at random moments, resume them, and compare their files with those of an undisturbed run.
 
-    python tests/training/kill_many.py --runs 100
+    PYTHONPATH=tests python -m support.kills --runs 100
 
-makes its own small datasets and prints a line for each run; it ends with 1 if any bit differs. The test suite does six
-of them.
+makes its own small datasets and prints a line for each run; it fails if any bit differs. The test suite does six runs.
 """
 
 import argparse
@@ -30,7 +29,7 @@ TIMEOUT = 900
 
 
 def start(command: str, out: Path, root: Path) -> subprocess.Popen[str]:
-    """A run in a process of its own that saves as often as it can."""
+    """Start a run in its own process that saves often."""
     line = [sys.executable, "-m", "tembed.cli.main", "train", *command.split(), "--out", str(out)]
     environment = os.environ | {"TEMBED_DATA": str(root), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return subprocess.Popen(
@@ -43,13 +42,13 @@ def start(command: str, out: Path, root: Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for a run to end well."""
+    """Wait for a run and check that it succeeds."""
     _, said = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, said
 
 
 def starts(out: Path) -> int:
-    """How often a run has got as far as its first step."""
+    """How many starts of a run have reached their first step."""
     try:
         return len(json.loads((out / "environment.json").read_text())["starts"])
     except (OSError, ValueError):
@@ -57,7 +56,7 @@ def starts(out: Path) -> int:
 
 
 def kill_after(process: subprocess.Popen[str], out: Path, seconds: float) -> bool:
-    """SIGKILL that long after the run took up its work; False if it was done by then."""
+    """Send SIGKILL this long after the run reached its first step; False if it had finished by then."""
     before, deadline = starts(out), time.monotonic() + TIMEOUT
     while starts(out) == before and process.poll() is None:
         assert time.monotonic() < deadline
@@ -69,7 +68,7 @@ def kill_after(process: subprocess.Popen[str], out: Path, seconds: float) -> boo
 
 
 def fingerprint(out: Path) -> dict[str, str]:
-    """Hashes of all that a run leaves, the clock's readings aside."""
+    """Hashes of everything that a run leaves, except clock readings."""
     run = Run.open(out)
     assert run.result is not None
     tensors, _ = read_checksummed(run.checkpoints.newest, "a checkpoint")
@@ -86,7 +85,7 @@ def _hash(value: object) -> str:
 
 
 class Reference:
-    """A run left alone: what it leaves, and how long it works."""
+    """An undisturbed run: the hashes of its files, and how long it takes."""
 
     def __init__(self, command: str, out: Path, root: Path):
         finish(start(command, out, root))
@@ -97,7 +96,7 @@ class Reference:
         self.seconds = record["total_seconds"]
 
     def killed(self, out: Path, dice: random.Random, most: int) -> int:
-        """Kill the same run up to ``most`` times, then let it end. Returns the kills; raises if a bit differs."""
+        """Kill the same run up to ``most`` times, then let it finish. Returns the kills; fails if a bit differs."""
         kills = 0
         while kills < most:
             if not kill_after(start(self.command, out, self.root), out, dice.uniform(0, self.seconds)):
@@ -110,11 +109,11 @@ class Reference:
 
 
 def main() -> int:
-    from worlds import store_all
+    from support.datasets import store_all
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--kills", type=int, default=3, help="at most, of each run")
+    parser.add_argument("--kills", type=int, default=3, help="at most, per run")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -127,8 +126,8 @@ def main() -> int:
             dice = random.Random(f"{arguments.seed} {number}")
             kills = references[name].killed(home / f"{name}-{number}", dice, arguments.kills)
             total += kills
-            print(f"run {number + 1}/{arguments.runs} ({name}): {kills} kills, every bit as without", flush=True)
-    print(f"{arguments.runs} runs, {total} kills: all as the runs left alone")
+            print(f"run {number + 1}/{arguments.runs} ({name}): {kills} kills, every bit equal", flush=True)
+    print(f"{arguments.runs} runs, {total} kills: all equal to the undisturbed runs")
     return 0
 
 

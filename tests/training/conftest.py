@@ -1,4 +1,4 @@
-"""One root with small datasets for all tests of training."""
+"""All tests of training use small datasets, and can register things without leaving traces."""
 
 import importlib
 

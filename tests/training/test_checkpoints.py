@@ -1,4 +1,4 @@
-"""What was saved stays readable, whatever happens to the disk, and a damaged file is noticed and never run."""
+"""Saved states stay readable whatever happens to the disk; damaged files are detected and never executed."""
 
 import dataclasses
 import os
@@ -27,7 +27,7 @@ TENSORS = {"model.weight": torch.arange(12.0).view(3, 4), "step": torch.tensor(7
 
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Checkpoints:
-    """One with two saved: position 1, and then 2."""
+    """A folder with two checkpoints: position 1, then 2."""
     made = Checkpoints(tmp_path / "checkpoints")
     made.folder.mkdir()
     for position in (1, 2):
@@ -41,7 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
 
 
 class Said(Progress):
-    """Remembers what it was told, and does something at the first measurement."""
+    """Records the lines, and calls ``act`` at the first validation."""
 
     def __init__(self, act: Any = None) -> None:
         self.lines: list[str] = []
@@ -56,7 +56,7 @@ class Said(Progress):
             self.act = None
 
 
-def test_the_newest_is_loaded_and_the_one_before_is_kept(checkpoints: Checkpoints) -> None:
+def test_the_newest_checkpoint_is_loaded_and_the_previous_one_is_kept(checkpoints: Checkpoints) -> None:
     tensors, record, wrong = checkpoints.load()
     assert (record["position"], wrong) == (2, [])
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
@@ -90,7 +90,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
 
 
 class Hostile:
-    """Pickled, it makes a file wherever it is read."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -99,7 +99,7 @@ class Hostile:
         return Path.touch, (self.path,)
 
 
-def test_a_hostile_file_is_refused_and_never_run(tmp_path: Path) -> None:
+def test_a_malicious_file_is_refused_and_never_executed(tmp_path: Path) -> None:
     made = tmp_path / "made"
     files = {"pickle": pickle.dumps(Hostile(made))}
     torch.save({"model": Hostile(made)}, tmp_path / "torch")
@@ -117,7 +117,9 @@ def test_a_hostile_file_is_refused_and_never_run(tmp_path: Path) -> None:
     assert not made.exists()
 
 
-def test_a_damaged_newest_gives_way_to_the_previous_and_never_takes_its_place(checkpoints: Checkpoints) -> None:
+def test_a_damaged_newest_checkpoint_is_skipped_and_never_overwrites_the_previous_one(
+    checkpoints: Checkpoints,
+) -> None:
     _flip(checkpoints.newest)
     _, record, wrong = checkpoints.load()
     assert record["position"] == 1
@@ -127,7 +129,7 @@ def test_a_damaged_newest_gives_way_to_the_previous_and_never_takes_its_place(ch
     assert checkpoints.load()[1]["position"] == 3
 
 
-def test_when_both_are_damaged_the_way_out_is_named(checkpoints: Checkpoints) -> None:
+def test_if_both_are_damaged_the_error_says_what_to_do(checkpoints: Checkpoints) -> None:
     _flip(checkpoints.newest)
     _flip(checkpoints.previous)
     with pytest.raises(TembedError, match="remove that folder to start this run again"):
@@ -135,10 +137,10 @@ def test_when_both_are_damaged_the_way_out_is_named(checkpoints: Checkpoints) ->
 
 
 @pytest.mark.parametrize("call", range(1, 8))
-def test_a_crash_at_any_call_leaves_a_whole_checkpoint(
+def test_a_crash_at_any_call_leaves_a_complete_checkpoint(
     call: int, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The calls of a save that change the disk, each failing in turn."""
+    """Each call of a save that changes the disk fails in turn."""
     left = call
 
     def failing(real: Any) -> Any:
@@ -154,13 +156,13 @@ def test_a_crash_at_any_call_leaves_a_whole_checkpoint(
     with monkeypatch.context() as patched:
         for name in ("replace", "fsync", "open"):
             patched.setattr(os, name, failing(getattr(os, name)))
-        with suppress(TembedError):  # not every save makes as many calls
+        with suppress(TembedError):  # not every save makes this many calls
             checkpoints.save(TENSORS, {"position": 3})
     assert checkpoints.load()[1]["position"] in (2, 3)
 
 
-def test_a_full_disk_does_not_harm_what_was_saved(tmp_path: Path) -> None:
-    """On a file system of 1 MB, where the third checkpoint of 300 kB finds no room beside the two that are kept."""
+def test_a_full_disk_does_not_damage_saved_checkpoints(tmp_path: Path) -> None:
+    """On a file system of 800 kB there is no room for a third checkpoint of 300 kB."""
     made = Checkpoints(tmp_path / "checkpoints")
     made.folder.mkdir()
     tensors = {"model.weight": torch.rand(75_000)}
@@ -178,15 +180,15 @@ def test_a_full_disk_does_not_harm_what_was_saved(tmp_path: Path) -> None:
 def small_disk(folder: Path, kilobytes: int) -> Iterator[None]:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", folder], capture_output=True)
     if mounted.returncode:
-        pytest.skip("a small file system needs the right to mount one")
+        pytest.skip("mounting a small file system needs root")
     try:
         yield
     finally:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_run_on_a_full_disk_stops_and_goes_on_when_there_is_room(alone: Run, tmp_path: Path) -> None:
-    """The room ends in the second epoch: no file may be longer than a megabyte then."""
+def test_a_run_on_a_full_disk_stops_and_resumes_when_there_is_space(alone: Run, tmp_path: Path) -> None:
+    """From the second epoch on, no file may be larger than a megabyte."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     class Full(Progress):
@@ -203,7 +205,7 @@ def test_a_run_on_a_full_disk_stops_and_goes_on_when_there_is_room(alone: Run, t
     assert fingerprint(tmp_path / "run") == fingerprint(alone.folder)
 
 
-def test_a_run_whose_folder_is_lost_goes_on_when_it_is_back(alone: Run, tmp_path: Path) -> None:
+def test_a_run_whose_folder_disappears_resumes_when_it_is_back(alone: Run, tmp_path: Path) -> None:
     here, there = tmp_path / "run", tmp_path / "elsewhere"
     train(dataclasses.replace(DOTS, epochs=1), tmp_path / "other")
     with pytest.raises(TembedError, match="its folder is gone"):
@@ -214,7 +216,7 @@ def test_a_run_whose_folder_is_lost_goes_on_when_it_is_back(alone: Run, tmp_path
     assert fingerprint(here) == fingerprint(alone.folder)
 
 
-def test_a_run_with_a_damaged_newest_checkpoint_warns_and_comes_to_the_same_end(alone: Run, tmp_path: Path) -> None:
+def test_a_run_with_a_damaged_newest_checkpoint_warns_and_ends_with_the_same_bits(alone: Run, tmp_path: Path) -> None:
     shutil.copytree(alone.folder, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     _flip(Run.open(tmp_path / "run").checkpoints.newest)
@@ -240,7 +242,7 @@ def test_a_run_with_a_damaged_newest_checkpoint_warns_and_comes_to_the_same_end(
     ],
 )
 def test_a_checkpoint_that_makes_no_sense_is_refused(change: dict[str, Any], alone: Run, tmp_path: Path) -> None:
-    """With a right checksum: whoever can write a file can write that too."""
+    """Even with a correct checksum, which anyone who writes a file can compute."""
     shutil.copytree(alone.folder, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     run.result_path.unlink()

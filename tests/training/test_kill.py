@@ -1,4 +1,4 @@
-"""A run that is killed at any moment and taken up again leaves what it would have left, bit for bit."""
+"""A run that is killed at any moment and resumed leaves the files of an undisturbed run, bit for bit."""
 
 import random
 import signal
@@ -16,7 +16,7 @@ Alone = Callable[[str], Reference]
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Alone:
-    """The run of a command that nobody disturbs, made when first asked for."""
+    """The undisturbed run of each command, made when first needed."""
     made: dict[str, Reference] = {}
 
     def reference(name: str) -> Reference:
@@ -37,7 +37,7 @@ def test_six_runs_killed_at_random_moments(name: str, number: int, alone: Alone,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_run_saves_and_goes_on_from_there(number: int, alone: Alone, tmp_path: Path, worlds: Path) -> None:
+def test_a_stopped_run_saves_and_resumes_from_there(number: int, alone: Alone, tmp_path: Path, worlds: Path) -> None:
     out = tmp_path / "run"
     process = start(COMMANDS["paper"], out, worlds)
     while not starts(out):

@@ -1,4 +1,4 @@
-"""What a run does, and what it leaves in its folder."""
+"""What a run computes, and what it leaves in its folder."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 
 
 class Crash(Exception):
-    """Ends a run as a power cut would, for the process that it is in."""
+    """Ends a run as a power cut would."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_folder_says_what_happened(finished: Run, worlds: Path) -> None:
     assert all(expected <= set(record) for record in finished.metrics)
 
 
-def test_the_result_is_the_test_accuracy_of_the_epoch_that_validates_best(finished: Run) -> None:
+def test_the_result_is_the_test_accuracy_of_the_epoch_with_the_best_validation(finished: Run) -> None:
     result = finished.result
     assert result is not None
     best = max(finished.metrics, key=lambda record: record["val_accuracy"])
@@ -62,14 +62,14 @@ def test_losses_and_accuracies_are_means_over_the_epochs_images(finished: Run) -
     assert record["accuracy"] * 60 == pytest.approx(round(record["accuracy"] * 60))
 
 
-def test_a_model_without_scores_has_no_loss_of_patches(tmp_path: Path) -> None:
+def test_a_model_without_scores_has_no_patch_loss(tmp_path: Path) -> None:
     run = train(dataclasses.replace(DOTS, model="rn20", epochs=1), tmp_path / "run")
     assert run.metrics[0]["patches"] is None
     assert run.metrics[0]["loss"] == run.metrics[0]["head"]
 
 
 def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path) -> None:
-    """The recipe's three steps, written out."""
+    """Three steps of the recipe, written out."""
     recipe = dataclasses.replace(DOTS, epochs=1, train_images=48).complete()
     seen = Remember()
     train(recipe, tmp_path / "run", progress=seen)
@@ -118,8 +118,8 @@ def test_the_same_recipe_gives_the_same_bits_whatever_the_generator_was(finished
     assert fingerprint(other.folder)["weights"] != fingerprint(finished.folder)["weights"]
 
 
-def test_a_run_that_breaks_off_after_any_step_goes_on_to_the_same_end(finished: Run, tmp_path: Path) -> None:
-    """Four steps an epoch, each saved, and a measurement: broken off in all of them, one after the other."""
+def test_a_run_that_crashes_after_any_step_resumes_to_the_same_end(finished: Run, tmp_path: Path) -> None:
+    """An epoch has four steps, each saved, and a validation; the run crashes in each of them in turn."""
 
     class Break(Progress):
         def __init__(self, at: int):
@@ -139,13 +139,13 @@ def test_a_run_that_breaks_off_after_any_step_goes_on_to_the_same_end(finished: 
     assert fingerprint(tmp_path / "run") == fingerprint(finished.folder)
 
 
-def test_a_finished_run_is_left_as_it_is(finished: Run) -> None:
+def test_a_finished_run_is_not_touched(finished: Run) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*") if path.name != "lock"}
     assert train(DOTS, finished.folder).result == finished.result
     assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*") if path.name != "lock"} == before
 
 
-def test_another_recipe_in_the_same_folder_is_refused_and_told_apart(finished: Run) -> None:
+def test_another_recipe_in_the_same_folder_is_refused_with_the_differences(finished: Run) -> None:
     with pytest.raises(TembedError, match=r"asked for epochs: 3, not 2; lr: 0.5, not 0.001.*another `out`"):
         train(dataclasses.replace(DOTS, lr=0.5, epochs=3), finished.folder)
 
@@ -262,7 +262,7 @@ class Said(Progress):
         self.lines.append(line)
 
 
-def test_plain_lines_tell_each_epoch_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_show_each_epoch_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", progress=Lines(every=0))
     said = capsys.readouterr().err
     assert "training: epoch 1/1, 27 %, loss" in said

@@ -28,8 +28,8 @@ def test_nothing_moves_without_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-8, 1e-12, 1e-20, 1e-25, 1e-30, 1e-38, 1e-44])
-def test_next_to_nothing_is_not_blown_up(size: float) -> None:
-    # Squares of such numbers are too small for a float, so a norm can be 0 where the numbers are not.
+def test_tiny_values_are_not_blown_up(size: float) -> None:
+    # The squares of such numbers underflow, so their norm can be 0.
     found = orthogonal(torch.full((4, 6), size))
     assert found.isfinite().all()
     assert found.abs().max() < 1
@@ -42,13 +42,13 @@ def network() -> nn.Module:
     )
 
 
-def test_which_are_kernels() -> None:
+def test_kernels_are_the_weights_of_hidden_convolutions() -> None:
     kernels, rest = split(network().parameters())
     assert [tuple(kernel.shape) for kernel in kernels] == [(6, 8, 3, 3)]
     assert len(rest) == 6
 
 
-def test_steps_of_the_kernels_by_hand_and_of_the_rest_by_adamw() -> None:
+def test_kernels_take_muons_steps_and_the_rest_takes_adamws() -> None:
     ours, theirs = network(), network()
     muon = Muon(ours, lr=0.01, betas=(0.9, 0.999), weight_decay=0.1)
     kernel = theirs[2].weight

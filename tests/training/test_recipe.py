@@ -1,4 +1,4 @@
-"""A recipe is the paper's unless told otherwise, and has no setting that does nothing."""
+"""A recipe is the paper's by default, and refuses settings that would do nothing."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_a_value_out_of_range_is_named(setting: dict[str, object]) -> None:
         Recipe("rn26-embed", "cifar10", **setting).complete()  # type: ignore[arg-type]
 
 
-def test_the_constants_of_a_maximizer_are_the_papers() -> None:
+def test_the_default_constants_of_a_maximizer_are_the_papers() -> None:
     recipe = Recipe("rn20", "cifar10", maximizer="perturbed-sampled").complete()
     assert (recipe.mu, recipe.eta, recipe.eps) == (2.5, 17.0, 1.0)
     assert recipe.model_options() == {"maximizer": "perturbed-sampled", "mu": 2.5, "eta": 17.0, "eps": 1.0}
@@ -91,7 +91,7 @@ def test_completing_twice_changes_nothing() -> None:
     assert recipe.complete() == recipe
 
 
-def test_the_record_is_json_and_gives_the_recipe_back() -> None:
+def test_the_json_record_gives_the_same_recipe() -> None:
     recipe = Recipe.fast("rn26-embed", "cifar10", seed=3).complete()
     assert Recipe.from_plain(json.loads(json.dumps(recipe.plain()))) == recipe
 
@@ -101,7 +101,7 @@ def test_a_record_from_before_a_field_existed_is_read() -> None:
 
 
 @pytest.mark.parametrize("values", [[], {}, {"model": "rn26"}, "rn26", {"model": "rn26", "data": "parts", "x": 1}])
-def test_what_is_no_recipe_is_refused(values: object) -> None:
+def test_values_that_are_not_a_recipe_are_refused(values: object) -> None:
     with pytest.raises(TembedError, match="recipe"):
         Recipe.from_plain(values)  # type: ignore[arg-type]
 
@@ -114,7 +114,7 @@ def test_a_recipe_with_values_of_other_types_is_refused() -> None:
                 Recipe.from_plain(plain | {field.name: value}).complete()
 
 
-def test_preset_names_the_optimisation_that_it_is() -> None:
+def test_a_recipe_knows_its_preset() -> None:
     assert Recipe.fast("rn26", "cifar10", epochs=3, seed=1).preset == "fast"
     assert Recipe.fast("rn26", "cifar10").complete().preset == "fast"
     assert Recipe.fast("rn26", "cifar10", lr=PRESETS["fast"]["lr"] / 2).preset == "own"

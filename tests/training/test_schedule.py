@@ -1,4 +1,4 @@
-"""What changes during a run is a function of the place in it."""
+"""Rate, image side and seeds are functions of the position in a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Weights say what they are the weights of, and come back as the model that was trained."""
+"""A weights file describes its model, and loads as the model that was trained."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_names_carry_no_wrappers(tmp_path: Path) -> None:
     assert set(read_checksummed(tmp_path / "w.safetensors", "weights")[0]) == names
 
 
-def test_what_is_not_there_is_answered_with_what_is_shipped(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_an_unknown_source_is_answered_with_the_shipped_names(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     with pytest.raises(
         TembedError,
         match="'rn26/cifar1000' is not a run folder, a weights file or the name of shipped w",
@@ -73,7 +73,7 @@ def test_what_is_not_there_is_answered_with_what_is_shipped(monkeypatch: pytest.
         load("rn26")
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match="is not a run folder"):
         load(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Two real processes that check the batch normalisation between them: ``python peers.py RANK PORT FILE``."""
+"""One of two real processes that check synced batch normalisation: ``python peers.py RANK PORT FILE``."""
 
 import copy
 import json
@@ -16,7 +16,7 @@ SHARES = (3, 2)
 
 
 def errors(kind: type[nn.BatchNorm2d], rank: int) -> dict[str, float]:
-    """The largest difference to torch's own on the whole batch, of all that a step computes, in float64."""
+    """The largest difference to torch's own BN on the whole batch, for everything that a step computes, in float64."""
     torch.manual_seed(0)
     whole = kind(4).double()
     nn.init.normal_(whole.weight)
@@ -53,7 +53,7 @@ def errors(kind: type[nn.BatchNorm2d], rank: int) -> dict[str, float]:
 
 
 def half(rank: int) -> float:
-    """The largest difference to float64, of a part in half precision."""
+    """The largest difference between a share in half precision and float64."""
     torch.manual_seed(0)
     x = torch.randn(sum(SHARES), 4, 3, 5).bfloat16()
     norm = nn.Sequential(nn.BatchNorm2d(4))

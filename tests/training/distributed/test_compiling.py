@@ -1,4 +1,4 @@
-"""Compiled stages compute what they did, for every side, and keep their names."""
+"""Compiled stages compute the same as plain ones, for every image side, and keep their names."""
 
 import copy
 import functools
@@ -18,9 +18,9 @@ from tembed.training.distributed.compiling import compile_stages
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # torch.compile warns of what it does itself
-def test_a_compiled_network_learns_as_the_plain_one_does() -> None:
-    """The frame of all networks with the smallest stages, because compiling takes long."""
+@pytest.mark.filterwarnings("ignore")  # torch.compile triggers warnings of its own
+def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
+    """The frame of all networks with tiny stages, because compiling is slow."""
     torch.manual_seed(0)
     stages = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), BNReLU(4)), nn.Identity(), nn.Identity()]
     plain = Network(nn.Conv2d(3, 4, 1), stages, FeatureEmbedding(4, 3), nn.Identity(), 4, 3)
@@ -42,8 +42,8 @@ def test_a_compiled_network_learns_as_the_plain_one_does() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list_models())
-def test_every_network_is_traced_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward as `--compile` has them, but for the machine code."""
+def test_every_network_is_traced_in_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward as with `--compile`, without generating machine code."""
     torch.manual_seed(0)
     plain = create_model(name, num_classes=3, input_size=16)
     traced = copy.deepcopy(plain)
@@ -80,4 +80,4 @@ def test_only_full_batches_of_training_are_compiled(monkeypatch: pytest.MonkeyPa
     for count in (4, 3):
         model(torch.randn(count, 3, 16, 16))
     model.eval()(torch.randn(4, 3, 16, 16))
-    assert seen == [4, 4]  # both parts, once
+    assert seen == [4, 4]  # features and classify, once each

@@ -1,4 +1,4 @@
-"""Several processes do what one does, and end as one."""
+"""Several processes compute what one does, and end together."""
 
 import dataclasses
 import os
@@ -48,7 +48,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> tuple[Run, l
 
 @pytest.mark.slow
 def test_two_processes_follow_one(pair: tuple[Run, list[float]], tmp_path: Path) -> None:
-    """In double precision, because Adam makes whole steps of the rounding errors of gradients that are zero."""
+    """In double precision, because Adam turns the rounding errors of zero gradients into full steps."""
     seen = Losses()
     alone = train(RECIPE, tmp_path / "run", hardware=DOUBLE, progress=seen)
     run, means = pair
@@ -62,14 +62,14 @@ def test_two_processes_follow_one(pair: tuple[Run, list[float]], tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_run_says_what_it_was_on(pair: tuple[Run, list[float]]) -> None:
+def test_the_run_records_its_hardware(pair: tuple[Run, list[float]]) -> None:
     said = summary(pair[0])["environment"]
     assert (said["accelerator"], said["devices"], said["nodes"], said["strategy"]) == ("cpu", 2, 1, "ddp")
     assert (said["precision"], said["compiled"]) == ("64-true", False)
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_and_then_loses_a_process_goes_on_to_the_same_end(
+def test_a_run_that_is_stopped_and_then_loses_a_process_resumes_to_the_same_end(
     pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path
 ) -> None:
     out = tmp_path / "run"
@@ -80,14 +80,14 @@ def test_a_run_that_is_stopped_and_then_loses_a_process_goes_on_to_the_same_end(
     assert (process.returncode, "run the same command again" in said) == (128 + signal.SIGTERM, True), said
     process = _command(out, worlds)
     _wait_for_steps(process, out)
-    members = _children(process.pid)
-    assert len(members) == 2
-    os.kill(members[1], signal.SIGKILL)
+    workers = _children(process.pid)
+    assert len(workers) == 2
+    os.kill(workers[1], signal.SIGKILL)
     said = process.communicate(timeout=TIMEOUT)[1]
     assert process.returncode == 2
     assert "process 1 of 2 was killed by SIGKILL" in said
     assert "Traceback" not in said
-    assert not any(Path(f"/proc/{member}").exists() for member in members)
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
     assert Run.open(out).result is None
     process = _command(out, worlds)
     said = process.communicate(timeout=TIMEOUT)[1]
@@ -106,25 +106,25 @@ def test_torchrun_starts_the_same_run(pair: tuple[Run, list[float]], tmp_path: P
 
 
 def test_evaluation_counts_each_image_once() -> None:
-    """Of 20 images, by 1, 3 and 24 processes, whose sums are added here."""
+    """20 images, measured by 1, 3 and 24 processes, whose sums are added here."""
     recipe = RECIPE.complete()
     model = build(recipe, 10, 8)
     whole = evaluate_batches(model, load_inputs(recipe).test)
     for world in (3, 24):
-        parts = []
+        sums = []
         for rank in range(world):
-            part = Part(rank, world)
+            share = Share(rank, world)
             batches = dataclasses.replace(load_inputs(recipe).test, rank=rank, world_size=world)
-            evaluate_batches(model, batches, group=part)
-            parts.append(part.values)
-        correct, head, patches, patch_correct, patch_count = (sum(column) for column in zip(*parts, strict=True))
+            evaluate_batches(model, batches, group=share)
+            sums.append(share.values)
+        correct, head, patches, patch_correct, patch_count = (sum(column) for column in zip(*sums, strict=True))
         assert patch_count == 20 * 4
         assert (correct / 20, patch_correct / patch_count) == (whole.accuracy, whole.patch_accuracy)
         assert (head / 20, patches / 20) == pytest.approx((whole.head, whole.patches))
 
 
-class Part(ProcessGroup):
-    """One process, whose sums are left as they are."""
+class Share(ProcessGroup):
+    """One process of several that keeps its own sums."""
 
     def __init__(self, rank: int, world: int):
         self.rank, self.world = rank, world
@@ -134,10 +134,10 @@ class Part(ProcessGroup):
         return [*values[:4], values[4] or 1]
 
 
-def test_noise_differs_by_process_and_the_first_ones_is_that_of_one_alone() -> None:
-    marks = [Part(rank, 3).noise_key for rank in range(3)]
-    assert len(set(marks)) == 3
-    assert marks[0] == SINGLE_PROCESS.noise_key == ()
+def test_noise_differs_by_process_and_the_first_has_that_of_a_single_process() -> None:
+    keys = [Share(rank, 3).noise_key for rank in range(3)]
+    assert len(set(keys)) == 3
+    assert keys[0] == SINGLE_PROCESS.noise_key == ()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_noise_differs_by_process_and_the_first_ones_is_that_of_one_alone() -> N
         (Hardware(accelerator="cpu", devices=2, nodes=2), "on each machine set MASTER_ADDR"),
     ],
 )
-def test_hardware_that_is_not_there_gets_one_line(hardware: Hardware, said: str, tmp_path: Path) -> None:
+def test_missing_hardware_gives_one_line(hardware: Hardware, said: str, tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=said) as caught:
         train(RECIPE, tmp_path / "run", hardware=hardware)
     assert "\n" not in str(caught.value)
@@ -167,7 +167,7 @@ def test_more_gpus_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -
         Hardware(devices=3).complete()
 
 
-def test_other_numbers_than_torchruns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_contradict_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     started = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "6", "RANK": "1", "LOCAL_RANK": "1"}
     for name, value in started.items():
         monkeypatch.setenv(name, value)
@@ -189,7 +189,7 @@ def test_one_process_needs_no_fabric() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-# --- the command in processes of its own
+# --- the command in its own processes
 
 
 def _environment(root: Path) -> dict[str, str]:
@@ -208,7 +208,7 @@ def _command(out: Path, root: Path) -> subprocess.Popen[str]:
 
 
 def _wait_for_steps(process: subprocess.Popen[str], out: Path) -> None:
-    """Until the run has saved a step since it was started."""
+    """Wait until the run has saved a step since it was started."""
     path, deadline = out / "checkpoints" / "newest.safetensors", time.monotonic() + TIMEOUT
     before = path.stat().st_mtime_ns if path.exists() else 0
     while not path.exists() or path.stat().st_mtime_ns == before:

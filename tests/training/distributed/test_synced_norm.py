@@ -28,14 +28,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, 
 
 
 @pytest.mark.parametrize("kind", ["norm", "bn-relu"])
-def test_unequal_parts_normalise_as_the_whole_batch_does(kind: str, found: list[dict[str, dict[str, float]]]) -> None:
+def test_unequal_shares_normalise_like_the_whole_batch(kind: str, found: list[dict[str, dict[str, float]]]) -> None:
     """Forward, all gradients and the running statistics, far from zero, where sums of squares would cancel."""
     for differences in found:
         assert len(differences[kind]) == 9
         assert max(differences[kind].values()) < 1e-12
 
 
-def test_the_kernel_for_one_process_is_not_taken() -> None:
+def test_the_kernel_for_one_process_is_not_used() -> None:
     x = torch.randn(4, 8, 3, 3).contiguous(memory_format=torch.channels_last)
     bn = BNReLU(8)
     assert bn.has_kernel(x)
