@@ -1,4 +1,4 @@
-"""The small datasets of the tests of training, and summaries of runs that were never made."""
+"""The small datasets of the training tests, and summaries of runs with made-up results."""
 
 import json
 from collections.abc import Callable
@@ -51,11 +51,11 @@ def put(tmp_path: Path) -> Put:
 
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> dict[str, dict[str, str]]:
-    """What the runs of `MINE` leave when nobody disturbs the local engine."""
+    """The fingerprints of the runs of `MINE` after an uninterrupted grid on the local engine."""
     folder = tmp_path_factory.mktemp("alone")
     (folder / "mine.toml").write_text(MINE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEMBED_DATA", str(worlds))
-        code, said, told = run_grid(folder / "mine.toml", folder / "runs", "--threads", "1")
-    assert code == 0, said + told
+        code, output, errors = run_grid(folder / "mine.toml", folder / "runs", "--threads", "1")
+    assert code == 0, output + errors
     return left_by(folder / "runs")

@@ -1,4 +1,4 @@
-"""Grid commands as processes, and what their runs leave."""
+"""Grid commands in processes of their own, and the bits that their runs leave."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from support.kills import fingerprint, starts
 
 MINE = """
-recipe = "fast"
+preset = "fast"
 seeds = 2
 data = "tiny"
 model = "rn26-embed"
@@ -20,7 +20,7 @@ TIMEOUT = 600
 
 
 def start_grid(file: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    """`tembed grid` in a process of its own; its runs save as often as they can and have one thread each."""
+    """Start `tembed grid` in a process of its own, with frequent checkpoints and one thread."""
     line = [
         sys.executable,
         "-m",
@@ -38,10 +38,10 @@ def start_grid(file: Path, out: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def run_grid(file: Path, out: Path, *options: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of a grid command left alone."""
+    """Exit code, output and error output of a grid command that is not interrupted."""
     process = start_grid(file, out, *options)
-    said, told = process.communicate(timeout=TIMEOUT)
-    return process.returncode, said, told
+    output, errors = process.communicate(timeout=TIMEOUT)
+    return process.returncode, output, errors
 
 
 def runs_of(out: Path) -> list[Path]:
@@ -49,7 +49,7 @@ def runs_of(out: Path) -> list[Path]:
 
 
 def wait_until_training(process: subprocess.Popen[str], out: Path, runs: int, count: int) -> None:
-    """Until this many runs have each been started so often."""
+    """Wait until ``runs`` runs have been started ``count`` times each."""
     deadline = time.monotonic() + TIMEOUT
     while [starts(run) for run in runs_of(out)] != [count] * runs:
         assert process.poll() is None, process.communicate()
@@ -58,5 +58,5 @@ def wait_until_training(process: subprocess.Popen[str], out: Path, runs: int, co
 
 
 def left_by(out: Path) -> dict[str, dict[str, str]]:
-    """The bits of every run by its name."""
+    """A fingerprint of every run by its name."""
     return {run.name: fingerprint(run) for run in runs_of(out)}

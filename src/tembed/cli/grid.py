@@ -1,5 +1,6 @@
 """``tembed grid``: the paper's experiments, one command each."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +12,7 @@ import tyro
 class GridCommand:
     """Run a grid: table1, lambda, maximizers, depth, or a file of your own. Without a name, list them.
 
-    The same command again takes up what was stopped; finished runs are never repeated.
+    The same command again resumes what was stopped; finished runs are never repeated.
     """
 
     grid: Annotated[str | None, tyro.conf.Positional] = None
@@ -21,29 +22,29 @@ class GridCommand:
     models: tuple[str, ...] = ()
     """these networks instead of the grid's"""
     seeds: int | None = None
-    """this many seeds instead of the grid's, from 0"""
+    """this many seeds from 0 instead of the grid's"""
     epochs: int | None = None
-    """this many epochs instead of the recipe's"""
-    recipe: Literal["paper", "fast"] | None = None
-    """where all other settings come from, instead of the grid's"""
+    """this many epochs instead of the preset's"""
+    preset: Literal["paper", "fast"] | None = None
+    """the defaults of all other settings, instead of the grid's preset"""
     out: Path = Path("runs")
-    """the folder of all runs; grids share those that they have in common"""
+    """the folder of all runs; grids share the runs that they have in common"""
     dry_run: bool = False
     """list the runs, with an estimate of time from a short measurement"""
     retry: bool = False
-    """try those again that failed before"""
+    """try runs again that failed before"""
     engine: Literal["local", "ray"] = "local"
     """processes on this machine, or tasks on a Ray cluster"""
     jobs: int | None = None
-    """local: runs at a time; by default one for each core"""
+    """local: how many runs at a time; default: one per core"""
     threads: int | None = None
-    """threads of each run; local: by default the cores divided by the jobs, ray: its CPUs"""
+    """threads per run; default: local: the cores divided by the jobs, ray: as many as CPUs"""
     address: str | None = None
-    """ray: HOST:PORT of the cluster; by default the one on this machine"""
+    """ray: HOST:PORT of the cluster; default: the one on this machine"""
     cpus: int | None = None
-    """ray: CPUs of each run (1)"""
+    """ray: CPUs per run (1)"""
     gpus: float | None = None
-    """ray: GPUs of each run (0)"""
+    """ray: GPUs per run (0)"""
     checkpoint_seconds: float = 60.0
     """how often a run saves within an epoch"""
     quiet: bool = False
@@ -51,8 +52,9 @@ class GridCommand:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(GridCommand, prog="tembed grid", args=arguments)
-    from tembed.experiments.grid.specification import builtin_names, load_grid
+    command = tyro.cli(GridCommand, prog="tembed grid", args=_with_preset(arguments))
+    from tembed.experiments.grid.specification import builtin_names, check_datasets, load_grid
+    from tembed.reporting.terminal import for_stderr
 
     if command.grid is None:
         for name in builtin_names():
@@ -63,21 +65,23 @@ def main(arguments: list[str]) -> int:
         "model": list(command.models) or None,
         "seeds": command.seeds,
         "epochs": command.epochs,
-        "recipe": command.recipe,
+        "preset": command.preset,
     }
-    grid = load_grid(command.grid, changes)
+    progress = for_stderr(command.quiet)
+    grid = load_grid(command.grid, changes, progress)
 
     from tembed.data import default_root
-    from tembed.experiments.grid.engines import Local, make_engine
-    from tembed.experiments.grid.folders import find_places
-    from tembed.experiments.grid.preview import check_data, preview
+    from tembed.experiments.grid.engines import LocalEngine, make_engine
+    from tembed.experiments.grid.runs import locate_runs
 
-    root, places = str(default_root().absolute()), find_places(grid.recipes, command.out.absolute())
-    check_data(grid, root, stored=not command.dry_run)
+    root, runs = str(default_root().absolute()), locate_runs(grid.recipes, command.out.absolute())
+    check_datasets(grid, root, stored=not command.dry_run)
     if command.dry_run:
+        from tembed.experiments.grid.preview import preview
+
         local = command.engine == "local"
-        here = Local(root, command.jobs if local else None, command.threads or command.cpus)
-        print(preview(grid, places, root, here.threads, here.jobs if local else None))
+        local_engine = LocalEngine(root, command.jobs if local else None, command.threads or command.cpus)
+        print(preview(grid, runs, root, local_engine.threads, local_engine.jobs if local else None))
         return 0
     engine = make_engine(
         command.engine,
@@ -89,13 +93,19 @@ def main(arguments: list[str]) -> int:
         gpus=command.gpus,
         checkpoint_seconds=command.checkpoint_seconds,
     )
-    from tembed.experiments.grid.scheduler import conduct
-    from tembed.reporting.terminal import for_stderr
+    from tembed.experiments.grid.scheduler import Scheduler
     from tembed.training.stopping import listening
 
-    progress = for_stderr(command.quiet)
-    progress.say(f"{grid.name}: {len(places)} runs in {command.out}, {engine}")
-    with listening() as wish:
-        outcome = conduct(places, engine, progress, wish, command.retry)
+    progress.say(f"{grid.name}: {len(runs)} runs in {command.out}, {engine}")
+    with listening() as stop_request:
+        outcome = Scheduler(runs, engine, progress, stop_request, command.retry).run()
     print(outcome.text())
-    return 128 + wish.number if wish.number is not None else 0 if outcome.whole else 1
+    return 128 + stop_request.number if stop_request.number is not None else 0 if outcome.complete else 1
+
+
+def _with_preset(arguments: list[str]) -> list[str]:
+    """Reads the former flag ``--recipe`` as ``--preset``."""
+    old = [argument for argument in arguments if argument.partition("=")[0] == "--recipe"]
+    if old:
+        print("--recipe is now called --preset; please rename it", file=sys.stderr)
+    return [argument.replace("--recipe", "--preset", 1) if argument in old else argument for argument in arguments]

@@ -16,7 +16,7 @@ HEAD = SMALL | {"include_dashboard": False, "no_monitor": True, "_system_config"
 
 @pytest.fixture
 def cluster(alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two nodes of one CPU each; after ``alone``, so that they are not waiting meanwhile."""
+    """Two nodes of one CPU each; started after ``alone``, so that they do not idle meanwhile."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     from ray.cluster_utils import Cluster
 
@@ -30,7 +30,7 @@ def cluster(alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -
 
 
 def add_node(nodes: Any, settings: dict[str, Any], attempts: int = 4) -> Any:
-    """A node of the cluster. Ray gives each start half a minute, which a busy machine may need more often than once."""
+    """Add a node. Ray allows half a minute for its start, which may be too short on a busy machine: try again."""
     for attempt in range(attempts):
         try:
             return nodes.add_node(**settings)
@@ -54,9 +54,9 @@ def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
         assert grid.poll() is None
         time.sleep(0.01)
     cluster.remove_node(cluster.second, allow_graceful=False)
-    said, told = grid.communicate(timeout=400)
-    assert grid.returncode == 0, told
-    assert "lost its machine" in told, told
-    assert "on a Ray cluster of 2 nodes" in told
-    assert "2 of 2 runs are finished, 2 of them by this command" in said
+    output, errors = grid.communicate(timeout=400)
+    assert grid.returncode == 0, errors
+    assert "lost its machine" in errors, errors
+    assert "on a Ray cluster of 2 nodes" in errors
+    assert "2 of 2 runs are finished, 2 of them by this command" in output
     assert left_by(out) == alone

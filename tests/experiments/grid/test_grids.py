@@ -1,14 +1,18 @@
-"""A grid file is read as it says, and a mistake in it names the way out."""
+"""A grid file gives the recipes that it describes, and a mistake in it gives an error with a way out."""
 
+import io
 from pathlib import Path
 
 import pytest
 
 from tembed.errors import TembedError
-from tembed.experiments.grid.folders import find_places, folder_name
+from tembed.experiments.grid.runs import locate_runs
 from tembed.experiments.grid.specification import builtin_names, load_grid
+from tembed.files import write_json
 from tembed.paper import LABELS
+from tembed.reporting import Lines
 from tembed.training.recipe import Recipe
+from tembed.training.run import run_name
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -30,7 +34,7 @@ def test_the_papers_grids_have_the_papers_cells() -> None:
 
 
 def test_changes_take_the_place_of_a_grids_own_keys() -> None:
-    grid = load_grid("table1", {"data": ["cifar10"], "model": ["RN26-Ours"], "seeds": 2, "epochs": 3, "recipe": "fast"})
+    grid = load_grid("table1", {"data": ["cifar10"], "model": ["RN26-Ours"], "seeds": 2, "epochs": 3, "preset": "fast"})
     assert grid.recipes == tuple(Recipe.fast("rn26-embed", "cifar10", epochs=3, seed=s).complete() for s in (0, 1))
 
 
@@ -49,11 +53,12 @@ def test_lists_make_every_combination_and_doubles_are_one(tmp_path: Path) -> Non
         ('model = "rn62"\ndata = "tiny"', "unknown model 'rn62'; near it: rn26"),
         ('data = "tiny"', "it has no 'model'"),
         ('model = "rn26"\ndata = "tiny"\nepochs = "many"', "epochs cannot be 'many'"),
-        ('model = "rn26"\ndata = "tiny"\nweight = 0.5', "`weight` does not apply to rn26"),
+        ('model = "rn26"\ndata = "tiny"\nweight = 0.5', "does not apply to rn26"),
         ('model = "rn26"\ndata = "tiny"\nseeds = 0', "seeds is 0"),
         ('model = "rn26"\ndata = "tiny"\nseeds = 2\nseed = 1', "both seed and seeds"),
         ('model = []\ndata = "tiny"', "model is an empty list"),
-        ('model = "rn26"\ndata = "tiny"\nrecipe = "slow"', "recipe is 'slow'"),
+        ('model = "rn26"\ndata = "tiny"\npreset = "slow"', "preset is 'slow'"),
+        ('model = "rn26"\ndata = "tiny"\npreset = "fast"\nrecipe = "fast"', "both preset and recipe"),
         ("model = rn26", "is not TOML"),
     ],
 )
@@ -72,19 +77,54 @@ def test_an_unknown_grid_names_the_near_one(tmp_path: Path) -> None:
 
 
 def test_changing_one_setting_changes_only_the_names_that_it_touches() -> None:
-    before = {folder_name(recipe) for recipe in load_grid("table1").recipes}
-    more = {folder_name(recipe) for recipe in load_grid("table1", {"seeds": 4}).recipes}
+    before = {run_name(recipe) for recipe in load_grid("table1").recipes}
+    more = {run_name(recipe) for recipe in load_grid("table1", {"seeds": 4}).recipes}
     assert len(before) == 90
     assert before < more
     assert len(more) == 120
-    assert not before & {folder_name(recipe) for recipe in load_grid("table1", {"epochs": 9}).recipes}
+    assert not before & {run_name(recipe) for recipe in load_grid("table1", {"epochs": 9}).recipes}
+
+
+def test_the_former_key_of_the_preset_is_read_with_a_notice(tmp_path: Path) -> None:
+    source, notices = written(tmp_path, 'model = "rn26"\ndata = "tiny"\nrecipe = "fast"'), io.StringIO()
+    assert load_grid(source, progress=Lines(notices)).recipes == (Recipe.fast("rn26", "tiny").complete(),)
+    assert notices.getvalue() == f"{source}: the key 'recipe' is now called 'preset'; please rename it\n"
+
+
+def test_a_flag_replaces_the_former_key_too(tmp_path: Path) -> None:
+    source = written(tmp_path, 'model = "rn26"\ndata = "tiny"\nrecipe = "fast"')
+    assert load_grid(source, {"preset": "paper"}).recipes == (Recipe.paper("rn26", "tiny").complete(),)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("{a = 0.5, b = 1}", [(("a", 0.5), ("b", 1.0))]),
+        ("[{a = 1}, {a = 2.5}]", [(("a", 1.0),), (("a", 2.5),)]),
+    ],
+)
+def test_constants_are_a_table_or_a_list_of_tables(
+    value: str, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recipe, "complete", lambda recipe: recipe)  # no maximizer of the package has such constants
+    recipes = load_grid(written(tmp_path, f'model = "rn26"\ndata = "tiny"\nconstants = {value}')).recipes
+    assert [recipe.constants for recipe in recipes] == expected
+    assert all(type(number) is float for recipe in recipes for _, number in recipe.constants)
+
+
+def store_recipe(folder: Path, recipe: Recipe) -> None:
+    folder.mkdir()
+    write_json(folder / "recipe.json", recipe.plain())
 
 
 def test_a_run_is_found_by_its_recipe_whatever_its_folder_is_called(tmp_path: Path) -> None:
-    from tembed.files import write_json
+    recipe, other = (Recipe.fast("rn26", "tiny", seed=seed).complete() for seed in (0, 1))
+    store_recipe(tmp_path / "by-hand", recipe)
+    assert [run.name for run in locate_runs((recipe, other), tmp_path)] == ["by-hand", run_name(other)]
 
-    recipe = Recipe.fast("rn26", "tiny").complete()
-    (tmp_path / "by-hand").mkdir()
-    write_json(tmp_path / "by-hand" / "recipe.json", recipe.plain())
-    other = Recipe.fast("rn26", "tiny", seed=1).complete()
-    assert [place.name for place in find_places((recipe, other), tmp_path)] == ["by-hand", folder_name(other)]
+
+def test_a_new_run_never_gets_the_folder_of_another_recipe(tmp_path: Path) -> None:
+    """Older versions of `tembed train` left different recipes in folders with the same names."""
+    recipe, other = (Recipe.fast("rn26", "tiny", epochs=epochs).complete() for epochs in (8, 2))
+    store_recipe(tmp_path / run_name(recipe), other)
+    assert [run.name for run in locate_runs((recipe, other), tmp_path)] == [f"{run_name(recipe)}-2", run_name(recipe)]

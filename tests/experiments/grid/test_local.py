@@ -1,9 +1,11 @@
-"""The local engine: runs are skipped, taken up, failed and retried as they should, and nothing outlives its grid."""
+"""The local engine skips, resumes, fails and retries runs as it should, and no worker outlives its grid."""
 
 import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,14 @@ from support.grids import MINE, left_by, runs_of, start_grid, wait_until_trainin
 from support.kills import starts
 
 from tembed.cli.main import main
-from tembed.experiments.grid.engines import Local
-from tembed.experiments.grid.folders import find_places
+from tembed.experiments.grid import preview
+from tembed.experiments.grid.cluster import run_on_node
+from tembed.experiments.grid.engines import LocalEngine, make_job
+from tembed.experiments.grid.runs import locate_runs
 from tembed.experiments.grid.specification import load_grid
+from tembed.experiments.grid.worker import FAILED, Job, start_worker
 from tembed.machine import cores
+from tembed.training.recipe import Recipe
 
 
 @pytest.fixture
@@ -25,43 +31,43 @@ def mine(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_stopped_killed_and_run_twice_at_once_it_leaves_the_same_bits(
+def test_a_grid_that_is_stopped_killed_and_run_twice_at_once_leaves_the_same_bits(
     mine: Path, tmp_path: Path, alone: dict[str, dict[str, str]]
 ) -> None:
     out = tmp_path / "runs"
     stopped = start_grid(mine, out, "--jobs", "2", "--threads", "1")
     wait_until_training(stopped, out, runs=2, count=1)
     stopped.send_signal(signal.SIGTERM)
-    said, told = stopped.communicate(timeout=120)
-    assert stopped.returncode == 128 + signal.SIGTERM, told
-    assert "2 are left; the same command goes on with them" in said
+    output, errors = stopped.communicate(timeout=120)
+    assert stopped.returncode == 128 + signal.SIGTERM, errors
+    assert "2 are unfinished; run the same command again to continue" in output
     assert all((run / "checkpoints" / "newest.safetensors").exists() for run in runs_of(out))
 
     killed = start_grid(mine, out, "--jobs", "2", "--threads", "1")
     wait_until_training(killed, out, runs=2, count=2)
     killed.kill()
     killed.communicate()
-    places = find_places(load_grid(str(mine)).recipes, out)
+    runs = locate_runs(load_grid(str(mine)).recipes, out)
     deadline = time.monotonic() + 120
-    while any(place.in_use() for place in places):  # the workers notice that their grid is dead
+    while any(run.in_use() for run in runs):  # the workers notice that their grid is gone
         assert time.monotonic() < deadline, "a worker outlived its grid"
         time.sleep(0.05)
-    assert not any(place.run.result_path.exists() for place in places)
+    assert not any(run.run.result_path.exists() for run in runs)
 
     both = [start_grid(mine, out, "--jobs", "1", "--threads", "1") for _ in range(2)]
     done = 0
     for process in both:
-        said, told = process.communicate(timeout=300)
-        assert process.returncode == 0, told
-        assert "2 of 2 runs are finished, " in said
-        done += int(said.split("finished, ")[1].split()[0])
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert "2 of 2 runs are finished, " in output
+        done += int(output.split("finished, ")[1].split()[0])
     assert done == 2
     assert [starts(run) for run in runs_of(out)] == [3, 3], "a run was done twice"
     assert left_by(out) == alone
 
 
 FAILING = """
-recipe = "fast"
+preset = "fast"
 data = "dots"
 model = "rn26"
 epochs = 1
@@ -71,21 +77,21 @@ train_images = [20, 999]
 
 
 @pytest.mark.slow
-def test_a_failed_run_is_told_left_alone_and_retried_on_request(
+def test_a_failed_run_is_reported_left_alone_and_retried_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid, out = tmp_path / "some.toml", tmp_path / "runs"
     grid.write_text(FAILING)
     line = ["grid", str(grid), "--out", str(out)]
     assert main(line) == 1
-    said = capsys.readouterr()
-    assert "1 of 2 runs are finished, 1 of them by this command" in said.out
-    assert "--train-images is 999, and there are 60 training images" in said.out
-    assert "failed: --train-images is 999" in said.err
+    captured = capsys.readouterr()
+    assert "1 of 2 runs are finished, 1 of them by this command" in captured.out
+    assert "is 999, and there are 60 training images" in captured.out
+    assert " is 999, and there are 60 training images" in captured.err
     assert main(line) == 1
-    said = capsys.readouterr()
-    assert "1 of 2 runs are finished, 0 of them by this command" in said.out
-    assert "waits for --retry: --train-images is 999" in said.err
+    captured = capsys.readouterr()
+    assert "1 of 2 runs are finished, 0 of them by this command" in captured.out
+    assert "--retry tries it again: " in captured.err
     note = next((out / ".grid").glob("*.error"))
     before = note.stat().st_mtime_ns
     assert main([*line, "--retry", "--quiet"]) == 1
@@ -105,63 +111,61 @@ def test_a_worker_that_the_system_kills_is_a_failed_run(mine: Path, tmp_path: Pa
     wait_until_training(grid, out, runs=1, count=1)
     (child,) = Path(f"/proc/{grid.pid}/task/{grid.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGKILL)
-    said, _ = grid.communicate(timeout=300)
+    output, _ = grid.communicate(timeout=300)
     assert grid.returncode == 1
-    assert "0 of 1 runs are finished" in said
-    assert "ended by SIGKILL, as the system does when memory runs out" in said
+    assert "0 of 1 runs are finished" in output
+    assert "ended by SIGKILL, as the system does when memory runs out" in output
 
 
-def test_a_damaged_run_is_a_failure_of_its_own(mine: Path, tmp_path: Path) -> None:
-    place, other = find_places(load_grid(str(mine)).recipes, tmp_path)
-    place.run.folder.mkdir()
-    place.run.recipe_path.write_text("{}")
-    place.run.result_path.write_text("{")
-    assert place.state() == "failed"
-    assert "result.json is missing or damaged" in str(place.failure())
+def test_a_damaged_run_fails_alone(mine: Path, tmp_path: Path) -> None:
+    run, other = locate_runs(load_grid(str(mine)).recipes, tmp_path)
+    run.run.folder.mkdir()
+    run.run.recipe_path.write_text("{}")
+    run.run.result_path.write_text("{")
+    assert run.state() == "failed"
+    assert "result.json is missing or damaged" in str(run.failure())
     assert other.state() == "new"
 
 
-def test_threads_are_divided() -> None:
-    assert (Local("").jobs, Local("").threads) == (cores(), 1)
-    assert Local("", jobs=1).threads == cores()
-    assert Local("", threads=cores()).jobs == 1
-    assert Local("", jobs=99).threads == 1
+def test_jobs_and_threads_share_the_cores() -> None:
+    assert (LocalEngine("").jobs, LocalEngine("").threads) == (cores(), 1)
+    assert LocalEngine("", jobs=1).threads == cores()
+    assert LocalEngine("", threads=cores()).jobs == 1
+    assert LocalEngine("", jobs=99).threads == 1
 
 
-def test_a_dry_run_lists_the_runs_and_warns_of_days(
+def test_a_dry_run_lists_the_runs_and_warns_of_runs_that_take_days(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tembed.experiments.grid import preview as estimate
-
     grid = tmp_path / "long.toml"
     grid.write_text('model = "rn26"\ndata = "dots"\nepochs = [1, 1000000]')
-    monkeypatch.setattr(estimate, "MEASURED", 0.01)
+    monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.01)
     assert main(["grid", str(grid), "--dry-run", "--threads", "1", "--out", str(tmp_path / "runs")]) == 0
-    said = capsys.readouterr().out
-    assert "new    0/1000000" in said
-    assert "warning: rn26 on dots, batch 32, 1000000 epochs, needs about " in said
-    assert said.count("warning") == 1
+    output = capsys.readouterr().out
+    assert "new    0/1000000" in output
+    assert "warning: rn26 on dots, batch 32, 1000000 epochs, needs about " in output
+    assert output.count("warning") == 1
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     [
         ("table1 --data cifra10", "unknown dataset 'cifra10'; did you mean 'cifar10'?"),
         ("table1 --data cifar10", "run `tembed data get cifar10`"),
         ("table1 --models rn62", "unknown model 'rn62'"),
         ("tabel", "did you mean 'table1'?"),
-        ("depth --data tiny --address here:1", "--address does not apply to --engine local; add --engine ray"),
+        ("depth --data tiny --address here:1", "--address does not apply to --engine local; it needs --engine ray"),
         ("depth --data tiny --engine ray --jobs 2", "--jobs does not apply to --engine ray"),
         ("depth --data tiny --jobs 0", "--jobs is 0"),
         ("depth --data tiny --engine ray --address 127.0.0.1:1", "nothing answers at --address 127.0.0.1:1"),
-        ("depth --data tiny --engine ray --address nowhere", "not of the form HOST:PORT"),
+        ("depth --data tiny --engine ray --address nowhere", "must have the form HOST:PORT"),
     ],
 )
-def test_a_mistake_gets_one_line(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_gets_one_line(line: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["grid", *line.split(), "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert output in error
     assert error.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
@@ -180,3 +184,70 @@ def test_the_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         "maximizers",
         "table1",
     ]
+
+
+def test_the_former_flag_of_the_preset_is_read_with_a_notice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.01)
+    grid = tmp_path / "mine.toml"
+    grid.write_text('model = "rn26"\ndata = "dots"')
+    for flag in (["--recipe", "fast"], ["--recipe=fast"]):
+        assert main(["grid", str(grid), "--dry-run", "--threads", "1", *flag, "--out", str(tmp_path)]) == 0
+        captured = capsys.readouterr()
+        assert "0/8" in captured.out
+        assert captured.err == "--recipe is now called --preset; please rename it\n"
+
+
+def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> Job:
+    (tmp_path / ".grid").mkdir(exist_ok=True)
+    recipe = Recipe.fast(model, "dots", epochs=1, batch_size=10, train_images=10)
+    return Job(recipe.plain(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
+
+
+@pytest.mark.parametrize("policy", [None, "ACTIVE", "PASSIVE"])
+def test_a_worker_keeps_the_waiting_policy_of_the_user(
+    policy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if policy is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    process = start_worker(job(tmp_path))
+    try:
+        while b"worker" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # until exec
+            time.sleep(0.01)
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        process.kill()
+        process.communicate()
+    assert f"OMP_WAIT_POLICY={policy or 'PASSIVE'}".encode() in environment
+
+
+PLUGIN = """
+from tembed.models.resnet import resnet
+from tembed.models import register_model
+
+register_model("outsider", lambda num_classes, input_size: resnet(num_classes, input_size, units=1))
+"""
+
+
+@pytest.mark.parametrize("plugins", [[], ["the_plugin"]])
+def test_a_worker_loads_the_plugins_of_its_grid_before_it_trains(
+    plugins: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Ray task calls the same function, on a node that does not have the environment of the grid."""
+    (tmp_path / "the_plugin.py").write_text(PLUGIN)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.delenv("TEMBED_PLUGINS", raising=False)
+    code, _ = run_on_node(asdict(job(tmp_path, "outsider", plugins)))
+    error = tmp_path / ".grid" / "run.error"
+    assert code == (0 if plugins else FAILED), error.read_text()
+    assert (tmp_path / "run" / "result.json").exists() == bool(plugins)
+    if not plugins:
+        assert "unknown model 'outsider'" in error.read_text()
+
+
+def test_a_job_names_the_plugins_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMBED_PLUGINS", "one,two.three")
+    (run,) = locate_runs((Recipe.fast("rn26", "dots").complete(),), tmp_path)
+    assert make_job(run, "", 1, 60.0).plugins == ["one", "two.three"]

@@ -1,81 +1,82 @@
-"""Engines run workers somewhere. This one runs them here, a few at a time."""
+"""Engines start workers somewhere. `LocalEngine` starts a few at a time on this machine."""
 
 import subprocess
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tembed.errors import TembedError
-from tembed.experiments.grid.folders import Place
-from tembed.experiments.grid.worker import BUSY, STOPPED, Task, ask_to_stop, start_worker, why_it_ended
+from tembed.experiments.grid.runs import GridRun
+from tembed.experiments.grid.worker import BUSY, STOPPED, Job, exit_reason, request_stop, start_worker
 from tembed.machine import cores
+from tembed.plugins import named_plugins
 
-How = Literal["finished", "busy", "stopped", "failed", "lost"]
+ExitStatus = Literal["finished", "busy", "stopped", "failed", "lost"]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a run ended: ``busy`` if another process has it, ``lost`` if its machine is gone."""
+class RunExit:
+    """The end of a run's worker. ``busy``: another process trains this run. ``lost``: the machine is gone."""
 
-    place: Place
-    how: How
-    why: str = ""
+    run: GridRun
+    status: ExitStatus
+    reason: str = ""
 
 
 class Engine(Protocol):
-    """Somewhere to run the runs of a grid."""
+    """Runs the workers of a grid."""
 
-    def room(self) -> bool:
-        """Whether one more can be started now."""
+    def has_capacity(self) -> bool:
+        """Whether one more worker can be started now."""
 
-    def start(self, place: Place) -> None:
-        """Begin a run, or go on with it."""
+    def start(self, run: GridRun) -> None:
+        """Start or resume a run."""
 
-    def endings(self) -> list[Ending]:
-        """The runs that ended since the last call."""
+    def poll(self) -> list[RunExit]:
+        """The runs whose workers exited since the last call."""
 
-    def stop(self, at_once: bool = False) -> None:
-        """Ask all runs to save and end; ``endings`` tells when they have."""
+    def stop(self, kill: bool = False) -> None:
+        """Ask all workers to save and exit, or kill them. `poll` reports when they have exited."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop all workers, and release what the engine holds."""
 
 
-class Local:
-    """``jobs`` processes on this machine, with ``threads`` threads each.
+class LocalEngine:
+    """``jobs`` workers at a time on this machine, with ``threads`` threads each.
 
-    By default as many as there are cores, one thread each: two runs of one thread are done sooner than two runs of two
-    threads, one after the other. The number of threads decides the last bits of a result.
+    The default is one job per core with one thread: two runs of one thread finish sooner than two runs of two threads
+    one after the other. The number of threads affects the last bits of a result.
     """
 
     def __init__(
         self, root: str, jobs: int | None = None, threads: int | None = None, checkpoint_seconds: float = 60.0
     ):
-        for name, value in (("--jobs", jobs), ("--threads", threads)):
+        for name, value in (("jobs", jobs), ("threads", threads)):
             if value is not None and value < 1:
-                raise TembedError(f"{name} is {value}; it must be at least 1")
+                raise TembedError(f"`{name}` is {value}; it must be at least 1")
         self.jobs = jobs or max(1, cores() // (threads or 1))
         self.threads = threads or max(1, cores() // self.jobs)
         self.root, self.checkpoint_seconds = root, checkpoint_seconds
-        self.running: dict[Place, subprocess.Popen[str]] = {}
+        self.running: dict[GridRun, subprocess.Popen[str]] = {}
 
     def __str__(self) -> str:
-        return f"{self.jobs} at a time on this machine, threads each: {self.threads}"
+        return f"{self.jobs} at a time on this machine, {self.threads} threads each"
 
-    def room(self) -> bool:
+    def has_capacity(self) -> bool:
         return len(self.running) < self.jobs
 
-    def start(self, place: Place) -> None:
-        self.running[place] = start_worker(task_of(place, self.root, self.threads, self.checkpoint_seconds))
+    def start(self, run: GridRun) -> None:
+        self.running[run] = start_worker(make_job(run, self.root, self.threads, self.checkpoint_seconds))
 
-    def endings(self) -> list[Ending]:
-        ended = [(place, process.returncode) for place, process in self.running.items() if process.poll() is not None]
-        for place, _ in ended:
-            ask_to_stop(self.running.pop(place))
-        return [ending(place, code) for place, code in ended]
+    def poll(self) -> list[RunExit]:
+        exited = [(run, process.returncode) for run, process in self.running.items() if process.poll() is not None]
+        for run, _ in exited:
+            request_stop(self.running.pop(run))  # closes the pipe
+        return [run_exit(run, code) for run, code in exited]
 
-    def stop(self, at_once: bool = False) -> None:
+    def stop(self, kill: bool = False) -> None:
         for process in self.running.values():
-            process.kill() if at_once else ask_to_stop(process)
+            process.kill() if kill else request_stop(process)
 
     def close(self) -> None:
         self.stop()
@@ -83,20 +84,21 @@ class Local:
             process.wait()
 
 
-def task_of(place: Place, root: str, threads: int, checkpoint_seconds: float, gpus: float | None = None) -> Task:
-    """What a worker of any engine is told."""
-    return Task(place.recipe.plain(), str(place.runs), place.name, root, threads, checkpoint_seconds, gpus)
+def make_job(run: GridRun, root: str, threads: int, checkpoint_seconds: float, gpus: float | None = None) -> Job:
+    """The job of a run's worker, with the plugins of this process."""
+    recipe, runs = run.recipe.plain(), str(run.runs)
+    return Job(recipe, runs, run.name, root, threads, checkpoint_seconds, gpus, named_plugins())
 
 
-def ending(place: Place, code: int) -> Ending:
-    """What a worker's exit code says."""
+def run_exit(run: GridRun, code: int) -> RunExit:
+    """The `RunExit` for a worker's exit code."""
     if code == 0:
-        return Ending(place, "finished")
+        return RunExit(run, "finished")
     if code == BUSY:
-        return Ending(place, "busy")
+        return RunExit(run, "busy")
     if code in (STOPPED, -15, -2):
-        return Ending(place, "stopped")
-    return Ending(place, "failed", why_it_ended(code, place))
+        return RunExit(run, "stopped")
+    return RunExit(run, "failed", exit_reason(code, run))
 
 
 def make_engine(
@@ -111,13 +113,13 @@ def make_engine(
     checkpoint_seconds: float = 60.0,
 ) -> Engine:
     """The engine of this kind. `TembedError` for a setting that it does not have."""
-    others = {"--jobs": jobs} if kind == "ray" else {"--address": address, "--cpus": cpus, "--gpus": gpus}
-    for flag, value in others.items():
+    foreign = {"jobs": jobs} if kind == "ray" else {"address": address, "cpus": cpus, "gpus": gpus}
+    for name, value in foreign.items():
         if value is not None:
-            way_out = "a cluster runs as many as its --cpus allow" if kind == "ray" else "add --engine ray"
-            raise TembedError(f"{flag} does not apply to --engine {kind}; {way_out}")
+            way_out = "`cpus` limits how many runs a cluster takes" if kind == "ray" else "it needs `engine` ray"
+            raise TembedError(f"`{name}` does not apply to `engine` {kind}; {way_out}")
     if kind == "local":
-        return Local(root, jobs, threads, checkpoint_seconds)
-    from tembed.experiments.grid.cluster import Cluster
+        return LocalEngine(root, jobs, threads, checkpoint_seconds)
+    from tembed.experiments.grid.cluster import RayEngine
 
-    return Cluster(root, address or "auto", cpus or 1, gpus or 0, threads, checkpoint_seconds)
+    return RayEngine(root, address or "auto", cpus or 1, gpus or 0, threads, checkpoint_seconds)

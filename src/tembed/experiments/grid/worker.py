@@ -1,7 +1,7 @@
-"""One run of a grid in a process of its own, the same for every engine.
+"""The process that trains one run of a grid; every engine starts the same one.
 
-``python -m tembed.experiments.worker`` reads a `Task` as one line of JSON from its standard input, and trains. When its
-input ends, because whoever started it closed it or is dead, it saves and stops: no worker outlives its grid.
+``python -m tembed.experiments.grid.worker`` reads a `Job` as one line of JSON from its standard input, and trains. When
+its input closes, because the engine closed it or died, it saves and stops. So no worker outlives its grid.
 """
 
 import json
@@ -12,24 +12,27 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tembed.errors import TembedError, first_line
-from tembed.experiments.grid.folders import Place
+from tembed.experiments.grid.runs import GridRun, note_path
+from tembed.files import write_json
+from tembed.plugins import load_plugins
 from tembed.reporting.progress import Lines
 from tembed.training.recipe import Recipe
 
 BUSY, FAILED, STOPPED = 75, 1, 143
-"""How a worker ends when another process has its run, after an error, and when it was told to stop."""
+"""Exit codes: another process trains the run; an error; stopped on request."""
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a worker is told. ``threads`` decides the last bits of a result, so every engine gives it.
+class Job:
+    """All that a worker needs to know, as plain values.
 
-    ``gpus`` is what an engine has reserved for the run; None leaves the choice to the machine.
+    ``threads`` affects the last bits of a result, so every engine sets it. ``gpus``: how many the engine reserved; None
+    leaves the choice to the machine. ``plugins``: the user's modules to import before the recipe is read.
     """
 
     recipe: dict[str, Any]
@@ -39,75 +42,85 @@ class Task:
     threads: int
     checkpoint_seconds: float = 60.0
     gpus: float | None = None
+    plugins: list[str] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
-        return Place(Recipe.from_plain(self.recipe), Path(self.runs), self.name)
+    def log(self) -> Path:
+        """The log of the run. Unlike `grid_run`, it needs no plugin."""
+        return note_path(Path(self.runs), self.name, "log")
+
+    def grid_run(self) -> GridRun:
+        """The run. The recipe may name things that only the plugins register."""
+        return GridRun(Recipe.from_plain(self.recipe), Path(self.runs), self.name)
 
 
-def start_worker(task: Task) -> subprocess.Popen[str]:
-    """A worker on this machine. Close its ``stdin`` to stop it."""
-    threads = str(task.threads)
-    environment = os.environ | {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "PYTHONUNBUFFERED": "1",
-    }
-    with task.place.log.open("a", encoding="utf-8") as log:
+def start_worker(job: Job) -> subprocess.Popen[str]:
+    """Start a worker on this machine. Closing its ``stdin`` stops it."""
+    with job.log.open("a", encoding="utf-8") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tembed.experiments.grid.worker"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env=environment,
+            env=worker_environment(job),
             text=True,
-            start_new_session=True,  # Ctrl-C is for the grid, which stops its workers itself
+            start_new_session=True,  # Ctrl-C goes to the grid only, which stops its workers itself
         )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(asdict(task)) + "\n")
+    process.stdin.write(json.dumps(asdict(job)) + "\n")
     process.stdin.flush()
     return process
 
 
-def ask_to_stop(process: subprocess.Popen[str]) -> None:
-    """Let a worker save and end."""
+def worker_environment(job: Job) -> dict[str, str]:
+    """The environment of a worker. Workers share the machine, so idle threads sleep unless the user chose otherwise."""
+    threads = str(job.threads)
+    ours = {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "PYTHONUNBUFFERED": "1",
+        "TEMBED_PLUGINS": ",".join(job.plugins),  # for the processes that the worker starts
+    }
+    return {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ | ours
+
+
+def request_stop(process: subprocess.Popen[str]) -> None:
+    """Ask a worker to save and exit."""
     assert process.stdin is not None
     if not process.stdin.closed:
         process.stdin.close()
 
 
-def why_it_ended(code: int, place: Place) -> str:
-    """The error of a worker that ended with this code, noted down if it had no time to do so itself."""
-    if code < 0 and not place.error.exists():
+def exit_reason(code: int, run: GridRun) -> str:
+    """Why a worker exited with this code. Records it as the run's failure if the worker could not."""
+    if code < 0 and not run.error.exists():
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = ", as the system does when memory runs out" if code == -signal.SIGKILL else ""
-        place.fail(f"the process was ended by {name}{hint}; its last words are in {place.log}")
-    elif not place.error.exists():
-        place.fail(f"the process ended with {code}; its last words are in {place.log}")
-    return place.failure() or f"ended with {code}"
+        run.record_failure(f"the process was ended by {name}{hint}; its last output is in {run.log}")
+    elif not run.error.exists():
+        run.record_failure(f"the process exited with code {code}; its last output is in {run.log}")
+    return run.failure() or f"exited with code {code}"
 
 
-def work(task: Task) -> int:
-    """Train, and return how it ended."""
+def execute(job: Job, run: GridRun) -> int:
+    """Train, and return the exit code."""
     import torch
 
     from tembed.files import InUse
     from tembed.training import Hardware, Stopped, train
     from tembed.training.environment import keep_freed_memory
 
-    torch.set_num_threads(task.threads)
+    torch.set_num_threads(job.threads)
     keep_freed_memory()
-    place = task.place
     try:
         train(
-            place.recipe,
-            place.run.folder,
-            root=task.root,
-            hardware=Hardware(*_devices(task.gpus)),
-            progress=Notes(place),
-            checkpoint_seconds=task.checkpoint_seconds,
+            run.recipe,
+            run.run.folder,
+            root=job.root,
+            hardware=Hardware(*_devices(job.gpus)),
+            progress=ProgressFile(run),
+            checkpoint_seconds=job.checkpoint_seconds,
         )
     except InUse:
         return BUSY
@@ -116,46 +129,46 @@ def work(task: Task) -> int:
         return STOPPED
     except TembedError as error:
         print(f"error: {error}", flush=True)
-        place.fail(str(error))
+        run.record_failure(str(error))
         return FAILED
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # any error ends this run only
         traceback.print_exc()
-        place.fail(f"{type(error).__name__}: {first_line(error)}; see {place.log}")
+        run.record_failure(f"{type(error).__name__}: {first_line(error)}; see {run.log}")
         return FAILED
     finally:
-        if not place.in_use():
-            place.progress.unlink(missing_ok=True)
+        if not run.in_use():
+            run.progress_path.unlink(missing_ok=True)
     return 0
 
 
-class Notes(Lines):
-    """Lines into the log, and a note beside the runs, once a second, of how far this one is."""
+class ProgressFile(Lines):
+    """Prints lines to the log, and writes the progress of training to a file once a second for the grid to show."""
 
-    def __init__(self, place: Place):
+    def __init__(self, run: GridRun):
         super().__init__(sys.stdout, every=300)
-        self.place, self.noted = place, 0.0
+        self.run, self.written = run, 0.0
 
     def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
         super().update(task, done, total, **numbers)
         now = time.monotonic()
-        if now - self.noted < 1 or task != "training":
+        if now - self.written < 1 or task != "training":
             return
-        self.noted, rate = now, self.rates[task]
+        self.written, rate = now, self.rates[task]
         note = {"share": done / total, "seconds_left": rate.seconds_left(done, total, now), **numbers}
         note["images_per_second"] = rate.per_second(done, now)
-        aside = self.place.progress.with_suffix(".next")
-        aside.write_text(json.dumps(note), "utf-8")
-        os.replace(aside, self.place.progress)
+        temporary = self.run.progress_path.with_suffix(".next")
+        temporary.write_text(json.dumps(note), "utf-8")
+        os.replace(temporary, self.run.progress_path)
 
 
 def _devices(gpus: float | None) -> tuple[Literal["auto", "cpu", "cuda"], int]:
-    """Accelerator and number of devices for the GPUs of a task; a part of one is one."""
+    """Accelerator and number of devices; a fraction of a GPU counts as one device."""
     if gpus is None:
         return "auto", 1
     return ("cuda", max(1, int(gpus))) if gpus else ("cpu", 1)
 
 
-def _stop_with_the_grid() -> None:
+def _stop_when_input_closes() -> None:
     while sys.stdin.read(1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -163,11 +176,18 @@ def _stop_with_the_grid() -> None:
 
 def main() -> int:
     line = sys.stdin.readline()
-    if not line:  # the grid died before it said what to do
+    if not line:  # the engine died before it sent the job
         return STOPPED
-    task = Task(**json.loads(line))
-    threading.Thread(target=_stop_with_the_grid, daemon=True).start()
-    return work(task)
+    job = Job(**json.loads(line))
+    threading.Thread(target=_stop_when_input_closes, daemon=True).start()
+    try:
+        load_plugins(job.plugins)
+        run = job.grid_run()
+    except TembedError as error:
+        print(f"error: {error}", flush=True)
+        write_json(note_path(Path(job.runs), job.name, "error"), {"error": str(error)})
+        return FAILED
+    return execute(job, run)
 
 
 if __name__ == "__main__":
