@@ -1,8 +1,12 @@
-"""The accuracies that the paper prints (Table 1), and its readings of them (§4.2)."""
+"""What the paper prints: labels and numbers of Table 1, constants, and what it says about them (§4.2).
+
+This module imports no torch, so that all other modules can read it.
+"""
 
 from dataclasses import dataclass
 
-DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mini-imagenet": "Mini-ImageNet"}
+BATCH_SIZES = (8, 32)
+"""Batch sizes of the comparison of maximizers (Fig. 3)."""
 
 LABELS = {
     "rn26": "RN26",
@@ -16,19 +20,23 @@ LABELS = {
     "dn100-embed": "DN100-Ours",
     "dn100-embed-cat": "DN100-Ours-C",
 }
+"""The networks of Table 1 in its order: our name, and the paper's label."""
 
-_PRINTED = {
+_ACCURACY = {
     "cifar10": (89.52, 90.57, 91.06, 90.78, 91.36, 90.52, 91.10, 92.62, 92.92, 92.71),
     "cifar100": (65.94, 66.21, 66.78, 68.15, 69.01, 67.11, 67.36, 71.65, 71.25, 72.14),
     "mini-imagenet": (60.43, 60.70, 61.23, 60.72, 63.83, 60.73, 62.92, 65.03, 68.86, 68.93),
 }
 
-TABLE1 = {
-    (model, data): value for data, column in _PRINTED.items() for model, value in zip(LABELS, column, strict=True)
-}
-"""Test accuracy in % by model and dataset."""
+DATASETS = tuple(_ACCURACY)
+"""The datasets of Table 1 in its order."""
 
-PAIRS = (
+ACCURACY = {
+    (model, data): value for data, column in _ACCURACY.items() for model, value in zip(LABELS, column, strict=True)
+}
+"""Table 1: test accuracy in % by network and dataset."""
+
+BASELINES = (
     ("rn26", "rn26-aux"),
     ("rn26", "rn26-embed"),
     ("rn38", "rn38-embed"),
@@ -36,12 +44,12 @@ PAIRS = (
     ("dn100", "dn100-embed"),
     ("dn100", "dn100-embed-cat"),
 )
-"""A baseline and what is built on it."""
+"""Pairs of a baseline and a network that extends it."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Whether the sum of some models' accuracies exceeds that of others."""
+    """States that the summed accuracy of the networks ``plus`` exceeds that of the networks ``minus``."""
 
     text: str
     plus: tuple[str, ...]
@@ -53,8 +61,8 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What the paper says, and the comparisons that we read it as, to be made on every dataset."""
+class PaperClaim:
+    """A sentence of §4.2. ``reading`` is our interpretation: comparisons that must hold on every dataset."""
 
     text: str
     reading: str
@@ -71,32 +79,33 @@ def _gains_more(shallow: str, deep: str) -> Comparison:
 
 
 CLAIMS = (
-    Claim(
+    PaperClaim(
         "The block improves every baseline.",
         "each -Ours network beats its baseline",
-        tuple(_beats(ours, base) for base, ours in PAIRS if ours != "rn26-aux"),
+        tuple(_beats(extended, baseline) for baseline, extended in BASELINES if extended != "rn26-aux"),
     ),
-    Claim(
+    PaperClaim(
         "RN26 with the block is mostly superior to the deeper RN38 without it.",
         "RN26-Ours beats RN38",
         (_beats("rn26-embed", "rn38"),),
     ),
-    Claim(
+    PaperClaim(
         "Shallow architectures gain more.",
         "the gains of RN26 and WRN16 exceed those of RN38 and DN100 (the paper does not say which are shallow)",
         tuple(_gains_more(shallow, deep) for shallow in ("rn26", "wrn16") for deep in ("rn38", "dn100")),
     ),
-    Claim(
+    PaperClaim(
         "In DN, concatenation is marginally superior to addition.",
         "DN100-Ours-C beats DN100-Ours",
         (_beats("dn100-embed-cat", "dn100-embed"),),
     ),
-    Claim(
+    PaperClaim(
         "Using the scores is better than deep supervision alone.",
         "RN26-Ours beats RN26-aux",
         (_beats("rn26-embed", "rn26-aux"),),
     ),
 )
+"""The claims of §4.2 about Table 1."""
 
 PARAMETERS = {
     "rn26": (0.96, 257),

@@ -1,4 +1,4 @@
-"""``tembed report``: the paper's numbers and one's own side by side."""
+"""``tembed report``: the paper's numbers beside your own."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +14,18 @@ class ReportCommand:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (Path("runs"),)
     """folders of runs, or files that `tembed runs --save` wrote, such as those in results/"""
     out: Path = Path("report")
-    """where report.md, report.html and figures/ go"""
+    """the folder for report.md, report.html and figures/"""
 
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(ReportCommand, prog="tembed report", args=arguments)
-    from tembed.experiments.report.report import write_report
+    from tembed.experiments.report.report import write_grid_report
 
-    found = write_report(list(command.runs), command.out)
+    read = write_grid_report(list(command.runs), command.out)
     print(
-        f"{len(found.records)} finished runs, {len(found.unfinished)} unfinished: {command.out / 'report.md'} and "
+        f"{len(read.records)} finished runs, {len(read.unfinished)} unfinished: {command.out / 'report.md'} and "
         f"{command.out / 'report.html'}"
     )
-    for line in found.left_out:
-        print(f"left out: {line}")
-    return 1 if found.left_out else 0
+    for line in read.excluded:
+        print(f"excluded: {line}")
+    return 1 if read.excluded else 0

@@ -1,4 +1,4 @@
-"""A report shows what was measured beside the paper, never mixes what differs, and says what is missing."""
+"""A report shows measured numbers beside the paper's, never mixes different trainings, and names what is missing."""
 
 import json
 import re
@@ -13,11 +13,13 @@ import pytest
 from tembed.cli.main import main
 from tembed.errors import TembedError
 from tembed.experiments.report.cells import make_cells
-from tembed.experiments.report.claims import judge, judge_paper
-from tembed.experiments.report.records import collect
-from tembed.experiments.report.report import write_report
+from tembed.experiments.report.claims import check_claims, check_paper
+from tembed.experiments.report.figures import network_colours
+from tembed.experiments.report.records import read_runs
+from tembed.experiments.report.report import write_grid_report
 from tembed.experiments.report.statistics import Sample
-from tembed.paper import TABLE1
+from tembed.paper import ACCURACY
+from tembed.reporting.charts import BASELINE, BLOCK
 from tembed.training.recipe import Recipe
 
 Put = Callable[..., Path]
@@ -27,7 +29,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 
 
 def report(put: Put, tmp_path: Path) -> str:
-    write_report([tmp_path / "summaries"], tmp_path / "out")
+    write_grid_report([tmp_path / "summaries"], tmp_path / "out")
     return (tmp_path / "out" / "report.md").read_text("utf-8")
 
 
@@ -42,30 +44,30 @@ def test_a_cell_is_mean_spread_n_epochs_paper_and_difference(put: Put, tmp_path:
     assert "CIFAR-100: missing, all 10 cells." in text
 
 
-def test_runs_that_differ_in_anything_but_the_seed_are_never_one_cell(put: Put) -> None:
+def test_runs_that_differ_in_anything_but_the_seed_are_in_different_cells(put: Put) -> None:
     same = [put(Recipe.paper("rn26", "cifar10", seed=seed), 80.0 + seed) for seed in (0, 1)]
     for change in ({"epochs": 3}, {"split": "official"}, {"split_seed": 1}, {"lr": 2e-3}, {"train_images": 1000}):
         put(Recipe.paper("rn26", "cifar10", **change), 70.0)
     put(Recipe.fast("rn26", "cifar10"), 75.0)
     put(Recipe.paper("rn26", "cifar10", seed=2), 60.0, sha256="b" * 64)
     put(Recipe.paper("rn26", "cifar10", seed=3), 60.0, test_images=200)
-    cells = make_cells(collect([same[0].parent]).records)
+    cells = make_cells(read_runs([same[0].parent]).records)
     assert sorted(cell.sample.n for cell in cells) == [1] * 8 + [2]
     assert next(cell for cell in cells if cell.sample.n == 2).seeds == [0, 1]
 
 
-def test_a_second_run_of_a_seed_is_no_second_sample(put: Put, tmp_path: Path) -> None:
+def test_a_repeated_seed_is_not_another_sample(put: Put, tmp_path: Path) -> None:
     put(Recipe.paper("rn26", "cifar10"), 80.0)
     put(Recipe.paper("rn26", "cifar10"), 80.0)
     put(Recipe.paper("rn26", "cifar10"), 81.0)
-    found = collect([tmp_path / "summaries"])
-    assert len(found.records) == len(found.repeated) == len(found.left_out) == 1
-    assert "another result (81.00, not 80.00 %)" in found.left_out[0]
+    found = read_runs([tmp_path / "summaries"])
+    assert len(found.records) == len(found.duplicates) == len(found.excluded) == 1
+    assert "another result (81.00, not 80.00 %)" in found.excluded[0]
 
 
-def test_the_papers_own_table_judges_its_claims() -> None:
+def test_the_claims_on_the_papers_own_table() -> None:
     """Counted by hand from Table 1."""
-    assert [(v.word(), v.count()) for v in judge_paper()] == [
+    assert [(one.verdict(), one.agreement()) for one in check_paper()] == [
         ("mostly holds", "14 of 15 comparisons"),  # not DN100-Ours on CIFAR-100
         ("mostly holds", "2 of 3 comparisons"),  # not on CIFAR-100
         ("does not hold", "5 of 12 comparisons"),
@@ -74,17 +76,17 @@ def test_the_papers_own_table_judges_its_claims() -> None:
     ]
 
 
-def test_measured_claims_know_of_missing_cells_and_of_chance() -> None:
+def test_claims_report_missing_cells_and_significance() -> None:
     values = {("rn26", "cifar10"): Sample((88.0, 88.1, 88.2)), ("rn26-embed", "cifar10"): Sample((90.0, 90.1, 90.2))}
-    first, second, *_ = judge(values, ["cifar10", "cifar100"])
-    assert first.word() == "holds so far"
-    assert first.count() == "1 of 1 comparisons, 9 missing"
-    assert first.chance() == "1 agree and 0 disagree at p < 0.05, of 1 tested"
-    assert (second.word(), second.chance()) == ("cannot be judged", "-")
+    first, second, *_ = check_claims(values, ["cifar10", "cifar100"])
+    assert first.verdict() == "holds so far"
+    assert first.agreement() == "1 of 1 comparisons, 9 missing"
+    assert first.significance() == "1 agree and 0 disagree at p < 0.05, of 1 tested"
+    assert (second.verdict(), second.significance()) == ("cannot be judged", "-")
 
 
-def test_one_seed_is_called_what_it_is(tmp_path: Path) -> None:
-    write_report([RESULTS], tmp_path)
+def test_single_seeds_are_marked(tmp_path: Path) -> None:
+    write_grid_report([RESULTS], tmp_path)
     text = (tmp_path / "report.md").read_text("utf-8")
     assert "| RN26 | 88.76 | 89.52 | -0.76 | 1 | 8 |" in text
     assert "some cells have one seed only" in text
@@ -93,7 +95,7 @@ def test_one_seed_is_called_what_it_is(tmp_path: Path) -> None:
 
 
 def full(put: Put) -> None:
-    for (model, data), value in TABLE1.items():
+    for (model, data), value in ACCURACY.items():
         if (model, data) == ("dn100", "cifar100"):
             continue
         for seed in range(2):
@@ -105,10 +107,10 @@ def full(put: Put) -> None:
             put(Recipe.paper("rn20", "cifar10", maximizer=maximizer, batch_size=batch, epochs=2), 86.0 + batch / 32)
 
 
-def test_the_figures_show_what_there_is(put: Put, tmp_path: Path) -> None:
+def test_the_figures_show_the_measured_cells(put: Put, tmp_path: Path) -> None:
     full(put)
     text = report(put, tmp_path)
-    assert "Best measured: lambda 0.5, from one seed." in text
+    assert "Best: lambda 0.5, from one seed." in text
     assert "| perturbed-sampled | missing | missing |" in text
     assert "| entropic | 86.25 (n = 1) | 87.00 (n = 1) |" in text
     assert "| DN100 | missing | 71.65 | - | 0 | - |" in text
@@ -122,10 +124,24 @@ def test_the_figures_show_what_there_is(put: Put, tmp_path: Path) -> None:
     assert float(tested[2]) > float(tested[1])
 
 
-def test_damage_is_told_and_the_rest_reported(put: Put, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_has_one_colour_and_different_networks_of_a_family_have_different_ones(put: Put) -> None:
+    full(put)
+    colours = network_colours(make_cells(read_runs([put(Recipe.fast("rn26", "cifar10"), 80.0).parent]).records))
+    assert colours["RN26"] == colours["DN100"] == BASELINE
+    assert colours["RN26-Ours"] == colours["DN100-Ours"] == BLOCK
+    assert len({colours[name] for name in ("DN100", "DN100-Ours", "DN100-Ours-C")}) == 3
+    assert len({colours[name] for name in ("RN26", "RN26-Ours", "RN26-aux")}) == 3
+    weights = [colour for name, colour in colours.items() if name.startswith("RN26-Ours, lambda")]
+    assert len(set(weights)) == len(weights) == 3
+    assert not {BASELINE, BLOCK} & set(weights)
+
+
+def test_damaged_runs_are_named_and_the_rest_is_reported(
+    put: Put, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     put(Recipe.paper("rn26", "cifar10"), 80.0)
     folder = tmp_path / "summaries"
-    (folder / "other.json").write_text('{"about": "no run"}')  # passed over
+    (folder / "other.json").write_text('{"about": "no run"}')  # ignored
     (folder / "torn.json").write_text('{"recipe": ')
     broken, begun = folder / "broken", folder / "begun"
     for path in (broken, begun):
@@ -136,7 +152,7 @@ def test_damage_is_told_and_the_rest_reported(put: Put, tmp_path: Path, capsys: 
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("1 finished runs, 1 unfinished: ")
     assert len(said) == 3
-    assert all(line.startswith("left out: ") for line in said[1:])
+    assert all(line.startswith("excluded: ") for line in said[1:])
     text = (tmp_path / "out" / "report.md").read_text("utf-8")
     assert "begun: 0 of 200 epochs" in text
     assert "torn.json" in text
@@ -144,14 +160,14 @@ def test_damage_is_told_and_the_rest_reported(put: Put, tmp_path: Path, capsys: 
 
 def test_no_runs_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"no runs in .*: train some"):
-        collect([tmp_path])
-    with pytest.raises(TembedError, match="is not there"):
-        collect([tmp_path / "nothing"])
+        read_runs([tmp_path])
+    with pytest.raises(TembedError, match="does not exist"):
+        read_runs([tmp_path / "nothing"])
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1200])
-def test_the_page_fits_a_phone_and_needs_nothing_else(put: Put, tmp_path: Path, width: int) -> None:
+def test_the_page_fits_a_phone_and_needs_no_other_file(put: Put, tmp_path: Path, width: int) -> None:
     browser = next(
         (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
@@ -160,7 +176,7 @@ def test_the_page_fits_a_phone_and_needs_nothing_else(put: Put, tmp_path: Path, 
     report(put, tmp_path)
     page = tmp_path / "out" / "report.html"
     text = page.read_text("utf-8")
-    assert not re.search(r"(src|href)\s*=|url\(|@import", text), "the page refers to something outside"
+    assert not re.search(r"(src|href)\s*=\s*.(?!#)|url\((?!#)|@import", text), "the page refers to something outside"
     # The page measures itself inside a frame of the width that is tested: a window cannot be as narrow as a phone.
     measuring = (
         f"<iframe id=f width={width} height=900 src=report.html></iframe><script>"

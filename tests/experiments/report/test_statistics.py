@@ -1,29 +1,23 @@
-"""The report's statistics against SciPy's, and by hand."""
+"""The tests of the report against SciPy's own, a simulation, and numbers by hand."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from tembed.experiments.report.statistics import Sample, contrast, holm, two_sided
+from tembed.experiments.report.statistics import Sample, contrast, holm
 
 
-@pytest.mark.parametrize("freedom", [1.0, 1.3, 2.0, 3.7, 30.0])
-@pytest.mark.parametrize("t", [0.0, 0.3, -2.1, 12.0])
-def test_students_tails(t: float, freedom: float) -> None:
-    assert two_sided(t, freedom) == pytest.approx(2 * stats.t.sf(abs(t), freedom), abs=1e-6)
-
-
-def test_two_samples_are_welchs_test() -> None:
+def test_a_contrast_of_two_samples_is_welchs_test() -> None:
     rng = np.random.default_rng(0)
     for n, m in ((2, 2), (3, 3), (2, 5), (10, 4)):
         a, b = rng.normal(90, 0.3, n), rng.normal(90.5, 0.9, m)
         ours = contrast([Sample(tuple(a))], [Sample(tuple(b))])
         assert ours.value == pytest.approx(a.mean() - b.mean())
-        assert ours.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, abs=1e-6)
+        assert ours.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
 
 
 def test_a_contrast_of_four_samples_has_its_level_under_the_null() -> None:
-    """Drawn without any difference, p < 0.05 comes up in about one of twenty."""
+    """Without a true difference, p < 0.05 appears about once in twenty draws."""
     rng = np.random.default_rng(1)
     hits = 0
     for _ in range(400):

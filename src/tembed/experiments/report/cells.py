@@ -1,24 +1,27 @@
-"""Runs that differ in nothing but their seed make a cell; cells that were trained alike make a regime."""
+"""Runs that differ only in their seed form a cell; cells that were trained in the same way form a regime."""
 
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from tembed.data import dataset, list_datasets
 from tembed.experiments.report.records import Record
 from tembed.experiments.report.statistics import Sample
-from tembed.training.recipe import Recipe
+from tembed.models import list_models, model_info
+from tembed.training.recipe import PRESETS, Recipe
 
-OF_THE_MODEL = ("weight", "softmax_on_bn", "smooth_shortcut", "maximizer", "mu", "eta", "eps")
-"""What a recipe says of the network and its loss; the rest but model, data and seed is the regime."""
-WHAT = ("model", "data", "seed")
+LOSS_AND_CONSTANTS = ("weight", "mu", "eta", "eps", "constants")
+"""Fields of a recipe that describe the loss and the maximizer's constants."""
+IDENTITY = ("model", "data", "seed")
 
 Regime = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Runs of one recipe on one copy of a dataset, with as many test images; ``recipe`` is theirs with seed 0."""
+    """Runs of one recipe on one copy of a dataset, with the same number of test images. ``recipe`` has seed 0."""
 
     recipe: Recipe
     data_sha256: str
@@ -34,13 +37,13 @@ class Cell:
         return sorted(record.recipe.seed for record in self.records)
 
     @property
-    def usual(self) -> bool:
+    def is_standard(self) -> bool:
         """Whether the network and its loss are those of Table 1."""
-        return usual(self.recipe) == self.recipe
+        return standard(self.recipe) == self.recipe
 
     @property
     def measured_on(self) -> str:
-        """The dataset, its copy and its test set: what two cells must share to be compared."""
+        """The dataset, its copy and its test set. Only cells that agree in it can be compared."""
         return f"{self.recipe.data} {self.data_sha256[:8]} {self.test_images}"
 
     @property
@@ -54,7 +57,7 @@ class Cell:
 
 
 def make_cells(records: Iterable[Record]) -> list[Cell]:
-    """Never two recipes, epochs, splits, copies of the data or test sets in one cell."""
+    """Group records by everything but the seed: recipe, split, copy of the data and test set."""
     groups: dict[tuple[Recipe, str, int], list[Record]] = {}
     for record in records:
         key = (dataclasses.replace(record.recipe, seed=0), record.data_sha256, record.test_images)
@@ -62,46 +65,69 @@ def make_cells(records: Iterable[Record]) -> list[Cell]:
     return [Cell(recipe, sha256, images, tuple(runs)) for (recipe, sha256, images), runs in groups.items()]
 
 
-def usual(recipe: Recipe) -> Recipe:
+@cache
+def network_fields() -> tuple[str, ...]:
+    """The fields of a recipe that describe the network and its loss: options of some registered network, and constants.
+
+    All other fields but `IDENTITY` belong to the regime.
+    """
+    options = {option for model in list_models() for option in model_info(model).options}
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    return tuple(name for name in names if name in options or name in LOSS_AND_CONSTANTS)
+
+
+def standard(recipe: Recipe) -> Recipe:
     """This recipe with the network and the loss of Table 1."""
-    blank: dict[str, Any] = dict.fromkeys(OF_THE_MODEL)
-    return dataclasses.replace(recipe, **blank).complete()
+    defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(Recipe) if f.name in network_fields()}
+    return dataclasses.replace(recipe, **defaults).complete()
 
 
 def regime_of(recipe: Recipe) -> Regime:
-    """All that decides a training but the network, the data and the seed."""
+    """Everything that determines a training except the network, the data and the seed."""
     values = dataclasses.asdict(recipe)
-    return tuple((name, value) for name, value in values.items() if name not in (*OF_THE_MODEL, *WHAT))
+    return tuple((name, value) for name, value in values.items() if name not in (*network_fields(), *IDENTITY))
 
 
 def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
-    """A complete recipe's regime in words: the nearest preset, epochs, split, and what else is changed.
+    """The regime of a complete recipe in words: the nearest preset, epochs, split, and other changes.
 
-    ``without`` names fields that are told elsewhere.
+    ``without`` names fields to leave out, because the text beside it has them.
     """
-    told = ("epochs", "split", "split_seed", "train_images", *without)
-    mine = dict(regime_of(recipe))
+    mentioned = ("epochs", "split", "split_seed", "train_images", *without)
+    regime = dict(regime_of(recipe))
 
-    def changes(preset: Any) -> dict[str, Any]:
-        usual = dict(regime_of(preset("rn26", "cifar10").complete()))
-        return {name: value for name, value in mine.items() if name not in told and value != usual[name]}
+    def changes(preset: str) -> dict[str, Any]:
+        defaults = dict(regime_of(Recipe("rn26", "cifar10", **PRESETS[preset]).complete()))
+        return {name: value for name, value in regime.items() if name not in mentioned and value != defaults[name]}
 
-    name, changed = min((("paper", changes(Recipe.paper)), ("fast", changes(Recipe.fast))), key=lambda c: len(c[1]))
+    preset = min(PRESETS, key=lambda name: len(changes(name)))
     split = "65/15/20 split" if recipe.split == "paper" else "official split"
     images = "all training images" if recipe.train_images is None else f"{recipe.train_images:,} training images"
-    words = [f"{name} recipe", f"{recipe.epochs} epochs", f"{split} {recipe.split_seed}", images]
-    words += [f"{key.replace('_', ' ')} {value}" for key, value in changed.items()]
+    words = [f"{preset} preset", f"{recipe.epochs} epochs", f"{split} {recipe.split_seed}", images]
+    words += [f"{name.replace('_', ' ')} {value}" for name, value in changes(preset).items()]
     return ", ".join(words)
 
 
-def network(recipe: Recipe) -> str:
-    """The network of a complete recipe, with what is unusual in it."""
-    from tembed.paper import LABELS
-
-    normal = usual(recipe)
-    words = [LABELS.get(recipe.model, recipe.model.upper())]
-    for name in OF_THE_MODEL:
+def network_title(recipe: Recipe) -> str:
+    """The network of a complete recipe, with everything that differs from Table 1."""
+    usual = standard(recipe)
+    words = [model_title(recipe.model)]
+    for name in network_fields():
         value = getattr(recipe, name)
-        if value != getattr(normal, name) and value is not None:
+        if value == getattr(usual, name) or value is None:
+            continue
+        if name == "constants":
+            words += [f"{constant} {number:g}" for constant, number in value]
+        else:
             words.append(f"{'lambda' if name == 'weight' else name.replace('_', ' ')} {value}")
     return ", ".join(words)
+
+
+def model_title(model: str) -> str:
+    """The paper's label of a network, or its name."""
+    return model_info(model).label or model
+
+
+def data_title(name: str) -> str:
+    """The title of a dataset with a record, or its name."""
+    return dataset(name).title if name in list_datasets() else name

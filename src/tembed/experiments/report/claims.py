@@ -1,22 +1,22 @@
-"""The claims of §4.2, each judged on a table of accuracies: the paper's own, or the measured cells of a regime."""
+"""The claims of §4.2, checked on a table of accuracies: the paper's own, or the measured cells of a regime."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tembed.experiments.report.statistics import Difference, Sample, contrast
-from tembed.paper import CLAIMS, TABLE1, Claim, Comparison
+from tembed.paper import ACCURACY, CLAIMS, DATASETS, Comparison, PaperClaim
 
 LEVEL = 0.05
 TIE = 1e-6
-"""Accuracies are printed to 0.01: sums that differ by less than this are equal."""
+"""Sums of accuracies that differ by less are equal; the paper prints two decimals."""
 
-Values = Mapping[tuple[str, str], Sample]
-"""The accuracies by model and dataset."""
+Accuracies = Mapping[tuple[str, str], Sample]
+"""The accuracies by network and dataset."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A comparison on one dataset; None where a cell is missing."""
+class ComparisonResult:
+    """A comparison on one dataset. ``difference`` is None if a network was not measured."""
 
     comparison: Comparison
     data: str
@@ -28,59 +28,60 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A claim and its comparisons."""
+class ClaimResult:
+    """A claim of the paper, and the results of its comparisons."""
 
-    claim: Claim
-    judged: tuple[Judged, ...]
+    claim: PaperClaim
+    results: tuple[ComparisonResult, ...]
 
     @property
-    def made(self) -> list[Judged]:
-        return [one for one in self.judged if one.difference is not None]
+    def made(self) -> list[ComparisonResult]:
+        """The comparisons whose networks were all measured."""
+        return [one for one in self.results if one.difference is not None]
 
-    def word(self) -> str:
-        """``holds`` means in every comparison, ``mostly holds`` in more than half; ``so far`` if some are missing."""
+    def verdict(self) -> str:
+        """``holds``: in every comparison; ``mostly holds``: in more than half; ``so far``: some are missing."""
         made, right = len(self.made), sum(one.holds for one in self.made)
         if not made:
             return "cannot be judged"
         word = "holds" if right == made else "mostly holds" if 2 * right > made else "does not hold"
-        return word if made == len(self.judged) else f"{word} so far"
+        return word if made == len(self.results) else f"{word} so far"
 
-    def count(self) -> str:
-        """How many comparisons agree, and how many could not be made."""
-        made, missing = len(self.made), len(self.judged) - len(self.made)
+    def agreement(self) -> str:
+        """How many comparisons hold, and how many are missing."""
+        made, missing = len(self.made), len(self.results) - len(self.made)
         text = f"{sum(one.holds for one in self.made)} of {made} comparisons"
         return f"{text}, {missing} missing" if missing else text
 
-    def chance(self) -> str:
-        """What the tests say of the comparisons that were made."""
-        tested = [one for one in self.made if one.difference is not None and one.difference.p is not None]
-        if not self.made:
+    def significance(self) -> str:
+        """How many of the differences are significant, in either direction."""
+        differences = [one.difference for one in self.made if one.difference is not None]
+        if not differences:
             return "-"
+        tested = [difference for difference in differences if difference.p is not None]
         if not tested:
-            return f"may be chance: a test {self.made[0].difference.why_not}" if self.made[0].difference else "-"
-        sure = [one for one in tested if one.difference and one.difference.p is not None and one.difference.p < LEVEL]
-        agree, against = sum(one.holds for one in sure), sum(not one.holds for one in sure)
-        return f"{agree} agree and {against} disagree at p < {LEVEL}, of {len(tested)} tested"
+            return f"may be chance: a test {differences[0].why_not}"
+        significant = [difference for difference in tested if difference.p is not None and difference.p < LEVEL]
+        agree = sum(difference.value > TIE for difference in significant)
+        return f"{agree} agree and {len(significant) - agree} disagree at p < {LEVEL}, of {len(tested)} tested"
 
 
-def judge(values: Values, datasets: Iterable[str]) -> list[Verdict]:
+def check_claims(accuracies: Accuracies, datasets: Iterable[str]) -> list[ClaimResult]:
     """All claims on these accuracies."""
     datasets = list(datasets)
     return [
-        Verdict(claim, tuple(_judge(one, data, values) for data in datasets for one in claim.comparisons))
+        ClaimResult(claim, tuple(_compare(one, data, accuracies) for data in datasets for one in claim.comparisons))
         for claim in CLAIMS
     ]
 
 
-def judge_paper() -> list[Verdict]:
+def check_paper() -> list[ClaimResult]:
     """All claims on Table 1 as printed."""
-    values = {key: Sample((value,)) for key, value in TABLE1.items()}
-    return judge(values, dict.fromkeys(data for _, data in TABLE1))
+    return check_claims({key: Sample((value,)) for key, value in ACCURACY.items()}, DATASETS)
 
 
-def _judge(comparison: Comparison, data: str, values: Values) -> Judged:
-    if any((model, data) not in values for model in comparison.models):
-        return Judged(comparison, data, None)
-    plus, minus = ([values[model, data] for model in models] for models in (comparison.plus, comparison.minus))
-    return Judged(comparison, data, contrast(plus, minus))
+def _compare(comparison: Comparison, data: str, accuracies: Accuracies) -> ComparisonResult:
+    if any((model, data) not in accuracies for model in comparison.models):
+        return ComparisonResult(comparison, data, None)
+    plus, minus = ([accuracies[model, data] for model in models] for models in (comparison.plus, comparison.minus))
+    return ComparisonResult(comparison, data, contrast(plus, minus))

@@ -1,149 +1,177 @@
 """The figures of a report: lambda, maximizers, depth, and training curves."""
 
 import dataclasses
+import itertools
 from typing import Any
 
-from tembed.experiments.report.cells import Cell, describe, network
+from tembed.experiments.report.cells import Cell, data_title, describe, model_title, network_title
 from tembed.experiments.report.tables import MISSING, Regimes, by_data, score
-from tembed.paper import DATASETS, LABELS, TABLE1
-from tembed.reporting.charts import Series, chart
+from tembed.models import model_info
+from tembed.paper import ACCURACY, BATCH_SIZES, DATASETS, LABELS
+from tembed.reporting.charts import BASELINE, BLOCK, OTHERS, Series, chart
 from tembed.reporting.document import Block, Figure, Heading, Table, Text
 from tembed.training.recipe import Recipe
 
-MAXIMIZERS = ("bn-relu", "entropic", "perturbed", "perturbed-sampled")
-BATCHES = (8, 32)
-ACCURACY = "test accuracy, %"
+MAXIMIZERS = {
+    "bn-relu": BASELINE,
+    "entropic": OTHERS[0],
+    "perturbed": OTHERS[1],
+    "perturbed-sampled": OTHERS[2],
+}
+"""The maximizers of Fig. 3 and their colours."""
+FAMILY_LINES = {"rn26": "-", "rn38": "--", "wrn16": "-.", "dn100": ":"}
+"""The line of each family of networks; the colour says whether it has the block."""
+DEPTHS = {
+    "baseline": (BASELINE, {2.0: "rn26", 3.0: "rn38"}),
+    "with block": (BLOCK, {2.0: "rn26-embed", 3.0: "rn38-embed"}),
+}
+ACCURACY_LABEL = "test accuracy, %"
+
+
+def network_colours(cells: list[Cell]) -> dict[str, str]:
+    """The colour of each network by its title, the same in all figures of a report.
+
+    Baselines are grey, and networks with the block have the accent colour. Deep supervision, concatenation and the
+    maximizers of RN20 have colours of their own; all other networks take the remaining colours in turn.
+    """
+    colours: dict[str, str] = {}
+    fixed = {"rn26-aux": OTHERS[0], "dn100-embed-cat": OTHERS[1]}
+    unused = 3
+    for cell in cells:
+        title, model = network_title(cell.recipe), cell.recipe.model
+        if title in colours:
+            continue
+        if model == "rn20" and cell.recipe.maximizer in MAXIMIZERS:
+            colours[title] = MAXIMIZERS[cell.recipe.maximizer]
+        elif cell.is_standard and model in LABELS:
+            colours[title] = fixed.get(model, BLOCK if model_info(model).block == "embed" else BASELINE)
+        else:
+            colours[title] = OTHERS[unused % len(OTHERS)]
+            unused += 1
+    return colours
 
 
 def lambda_figure(cells: list[Cell]) -> list[Block]:
     """Fig. 4: accuracy over lambda, for every network measured at two values or more."""
-    blocks: list[Block] = [
+    elements: list[Block] = [
         Heading("Lambda (Fig. 4)"),
-        Text("The paper prints no numbers for this figure; it says that small values are worse and 0.5 is the best."),
+        Text("The paper prints no numbers for this figure. It says that small values are worse and 0.5 is the best."),
     ]
-    groups = _agreeing([cell for cell in cells if cell.recipe.weight is not None], ("weight",))
-    shown = 0
-    for number, group in enumerate(group for group in groups if len(group) > 1):
+    groups = _differing_in(("weight",), [cell for cell in cells if cell.recipe.weight is not None])
+    groups = [group for group in groups if len(group) > 1]
+    for number, group in enumerate(groups, 1):
         group.sort(key=lambda cell: cell.recipe.weight or 0.0)
-        recipe, shown = group[0].recipe, shown + 1
-        points = tuple(_point(cell.recipe.weight or 0.0, cell) for cell in group)
+        recipe = group[0].recipe
         best = max(group, key=lambda cell: cell.sample.mean)
-        rows = tuple((f"{cell.recipe.weight:g}", score(cell.sample), str(cell.sample.n)) for cell in group)
-        what = f"{LABELS.get(recipe.model, recipe.model)} on {_title(recipe)}, {describe(recipe)}"
         caption = (
-            f"{what}. Bars: one standard deviation over seeds. Best measured: lambda {best.recipe.weight:g}"
+            f"{model_title(recipe.model)} on {data_title(recipe.data)}, {describe(recipe)}. Bars: one standard "
+            f"deviation over seeds. Best: lambda {best.recipe.weight:g}"
             f"{', from one seed' if best.sample.n == 1 else ''}."
         )
-        svg = chart([Series(LABELS.get(recipe.model, recipe.model), points, number)], "lambda", ACCURACY)
-        blocks += [Figure(f"lambda-{shown}", svg, caption), Table(("lambda", "measured", "n"), rows)]
-    return blocks if shown else [*blocks, Text(f"{MISSING}: no network was measured at two values of lambda.")]
+        points = tuple(_point(cell.recipe.weight or 0.0, cell) for cell in group)
+        colour = BLOCK if model_info(recipe.model).block == "embed" else OTHERS[0]
+        svg = chart([Series(model_title(recipe.model), points, colour)], "lambda", ACCURACY_LABEL)
+        rows = tuple((f"{cell.recipe.weight:g}", score(cell.sample), str(cell.sample.n)) for cell in group)
+        elements += [Figure(f"lambda-{number}", svg, caption), Table(("lambda", "measured", "n"), rows)]
+    return elements if groups else [*elements, Text(f"{MISSING}: no network was measured at two values of lambda.")]
 
 
 def maximizer_figure(cells: list[Cell]) -> list[Block]:
-    """Fig. 3: what follows the 3x3 convolutions of RN20, by batch size."""
-    blocks: list[Block] = [
+    """Fig. 3: the maximizer after the 3x3 convolutions of RN20, by batch size."""
+    elements: list[Block] = [
         Heading("Maximizers (Fig. 3)"),
         Text(
-            "The paper prints no numbers for this figure; it says that the methods perform on par, and leaves "
-            "perturbed out at batch 32. perturbed is exact here; perturbed-sampled is the paper's estimate, 600 draws."
+            "The paper prints no numbers for this figure. It says that the methods perform on par, and leaves out "
+            "perturbed at batch 32. Here perturbed is exact; perturbed-sampled is the paper's estimate with 600 "
+            "samples."
         ),
     ]
-    swapped = [cell for cell in cells if cell.recipe.model == "rn20" and _usual_constants(cell.recipe)]
-    groups = _agreeing(swapped, ("maximizer", "mu", "eta", "eps", "batch_size"))
+    measured = [cell for cell in cells if cell.recipe.model == "rn20" and _has_default_constants(cell.recipe)]
+    groups = _differing_in(("maximizer", "mu", "eta", "eps", "constants", "batch_size"), measured)
     for number, group in enumerate(groups, 1):
-        found: dict[tuple[str | None, int], Cell] = {
-            (cell.recipe.maximizer, cell.recipe.batch_size): cell for cell in group
-        }
-        batches = sorted({*BATCHES, *(cell.recipe.batch_size for cell in group)})
+        found = {(str(cell.recipe.maximizer), cell.recipe.batch_size): cell for cell in group}
+        registered = dict.fromkeys(name for name, _ in found if name not in MAXIMIZERS)
+        colours = MAXIMIZERS | dict(zip(registered, itertools.cycle(OTHERS[3:]), strict=False))
+        batches = sorted({*BATCH_SIZES, *(batch for _, batch in found)})
         rows, series = [], []
-        for colour, name in enumerate(MAXIMIZERS):
-            mine = [(i, found[name, batch]) for i, batch in enumerate(batches) if (name, batch) in found]
+        for index, (name, colour) in enumerate(colours.items()):
             rows.append((name, *(_score(found.get((name, batch))) for batch in batches)))
-            shift = (colour - (len(MAXIMIZERS) - 1) / 2) * 0.12  # side by side
-            if mine:
-                series.append(Series(name, tuple(_point(i + shift, cell) for i, cell in mine), colour, joined=False))
+            shift = (index - (len(colours) - 1) / 2) * 0.12  # side by side
+            there = [(x + shift, found[name, batch]) for x, batch in enumerate(batches) if (name, batch) in found]
+            if there:
+                series.append(Series(name, tuple(_point(x, cell) for x, cell in there), colour, joined=False))
         recipe = group[0].recipe
         caption = (
-            f"RN20 on {_title(recipe)}, {describe(recipe, without=('batch_size',))}. Bars: one standard deviation."
+            f"RN20 on {data_title(recipe.data)}, {describe(recipe, without=('batch_size',))}. "
+            "Bars: one standard deviation."
         )
-        places = {float(i): f"batch {batch}" for i, batch in enumerate(batches)}
-        blocks.append(Figure(f"maximizers-{number}", chart(series, "batch size", ACCURACY, places), caption))
-        blocks.append(Table(("maximizer", *(f"batch {batch}" for batch in batches)), tuple(rows)))
-    return blocks if groups else [*blocks, Text(f"{MISSING}: no run of RN20 is finished.")]
+        ticks = {float(x): f"batch {batch}" for x, batch in enumerate(batches)}
+        elements.append(Figure(f"maximizers-{number}", chart(series, "batch size", ACCURACY_LABEL, ticks), caption))
+        elements.append(Table(("maximizer", *(f"batch {batch}" for batch in batches)), tuple(rows)))
+    return elements if groups else [*elements, Text(f"{MISSING}: no run of RN20 is finished.")]
 
 
 def depth_figure(regimes: Regimes) -> list[Block]:
-    """§4.1, number of blocks: RN26 and RN38 with and without the block, and the paper's."""
-    blocks: list[Block] = [Heading("Depth: two or three units a stage")]
-    shown = 0
+    """§4.1, number of blocks: RN26 and RN38 with and without the block, beside the paper's."""
+    elements: list[Block] = [Heading("Depth: two or three units per stage")]
     for cells in regimes.values():
         for data, models in by_data(cells).items():
             series = []
-            for colour, (name, pair) in enumerate(_DEPTHS.items()):
-                points = tuple(_point(x, models[model]) for x, model in pair if model in models)
+            for name, (colour, networks) in DEPTHS.items():
+                points = tuple(_point(x, models[model]) for x, model in networks.items() if model in models)
                 if points:
                     series.append(Series(f"{name}, measured", points, colour))
             if not series:
                 continue
-            shown += 1
-            absent = [LABELS[m] for pair in _DEPTHS.values() for _, m in pair if m not in models]
-            for colour, (name, pair) in enumerate(_DEPTHS.items()):
-                printed = tuple((x, TABLE1[model, data], 0.0) for x, model in pair if (model, data) in TABLE1)
+            for name, (colour, networks) in DEPTHS.items():
+                printed = [(x, ACCURACY[m, data], 0.0) for x, m in networks.items() if (m, data) in ACCURACY]
                 if printed:
-                    series.append(Series(f"{name}, paper", printed, colour, dashed=True))
-            caption = f"{DATASETS.get(data, data)}, {describe(cells[0].recipe)}."
+                    series.append(Series(f"{name}, paper", tuple(printed), colour, measured=False))
+            caption = f"{data_title(data)}, {describe(cells[0].recipe)}."
             if data in DATASETS:
                 caption += " Dashed: the paper's Table 1."
-            if absent:
+            if absent := [LABELS[m] for _, networks in DEPTHS.values() for m in networks.values() if m not in models]:
                 caption += f" {MISSING.capitalize()}: {', '.join(absent)}."
-            names = {2.0: "2 (RN26)", 3.0: "3 (RN38)"}
-            blocks.append(Figure(f"depth-{shown}", chart(series, "units a stage", ACCURACY, names), caption))
-    return blocks if shown else [*blocks, Text(f"{MISSING}: no run of RN26 or RN38 is finished.")]
+            ticks = {2.0: "2 (RN26)", 3.0: "3 (RN38)"}
+            svg = chart(series, "units per stage", ACCURACY_LABEL, ticks)
+            elements.append(Figure(f"depth-{len(elements)}", svg, caption))
+    return elements if len(elements) > 1 else [*elements, Text(f"{MISSING}: no run of RN26 or RN38 is finished.")]
 
 
-def curves(cells: list[Cell]) -> list[Block]:
-    """Validation accuracy by epoch, a figure for each dataset and regime."""
-    blocks: list[Block] = [Heading("Training curves")]
+def training_curves(cells: list[Cell]) -> list[Block]:
+    """Validation accuracy by epoch, one figure for each dataset and regime."""
+    elements: list[Block] = [Heading("Training curves")]
+    colours = network_colours(cells)
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.regime, cell.measured_on), []).append(cell)
+        if cell.curve():
+            groups.setdefault((cell.regime, cell.measured_on), []).append(cell)
     for number, group in enumerate(groups.values(), 1):
-        series = [
-            Series(
-                f"{network(cell.recipe)} (n = {cell.sample.n})",
-                tuple((x, y, 0.0) for x, y in cell.curve()),
-                colour,
-                dots=len(cell.curve()) == 1,
-            )
-            for colour, cell in enumerate(group)
-            if cell.curve()
-        ]
-        if series:
-            recipe = group[0].recipe
-            caption = (
-                f"{_title(recipe)}, {describe(recipe)}: validation accuracy after each epoch, mean over the seeds."
-            )
-            blocks.append(Figure(f"curves-{number}", chart(series, "epoch", "validation accuracy, %"), caption))
-    return blocks if len(blocks) > 1 else [*blocks, Text(f"{MISSING}: no run is finished.")]
+        series = []
+        for cell in group:
+            title, points = network_title(cell.recipe), tuple((x, y, 0.0) for x, y in cell.curve())
+            line = FAMILY_LINES.get(cell.recipe.model.partition("-")[0], "-")
+            name = f"{title} (n = {cell.sample.n})"
+            series.append(Series(name, points, colours[title], line, dots=len(points) == 1))
+        recipe = group[0].recipe
+        caption = (
+            f"{data_title(recipe.data)}, {describe(recipe)}: validation accuracy after each epoch, mean over the seeds."
+        )
+        elements.append(Figure(f"curves-{number}", chart(series, "epoch", "validation accuracy, %"), caption))
+    return elements if groups else [*elements, Text(f"{MISSING}: no run is finished.")]
 
 
-_DEPTHS = {
-    "baseline": ((2.0, "rn26"), (3.0, "rn38")),
-    "with block": ((2.0, "rn26-embed"), (3.0, "rn38-embed")),
-}
-
-
-def _agreeing(cells: list[Cell], apart_from: tuple[str, ...]) -> list[list[Cell]]:
-    """Cells that differ in these fields only, together."""
+def _differing_in(fields: tuple[str, ...], cells: list[Cell]) -> list[list[Cell]]:
+    """Groups of cells that differ in nothing but these fields."""
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
-        rest = tuple((k, v) for k, v in dataclasses.asdict(cell.recipe).items() if k not in apart_from)
+        rest = tuple((k, v) for k, v in dataclasses.asdict(cell.recipe).items() if k not in fields)
         groups.setdefault((rest, cell.measured_on), []).append(cell)
     return list(groups.values())
 
 
-def _usual_constants(recipe: Recipe) -> bool:
-    return recipe == dataclasses.replace(recipe, mu=None, eta=None, eps=None).complete()
+def _has_default_constants(recipe: Recipe) -> bool:
+    return recipe == dataclasses.replace(recipe, mu=None, eta=None, eps=None, constants=()).complete()
 
 
 def _point(x: float, cell: Cell) -> tuple[float, float, float]:
@@ -152,7 +180,3 @@ def _point(x: float, cell: Cell) -> tuple[float, float, float]:
 
 def _score(cell: Cell | None) -> str:
     return MISSING if cell is None else f"{score(cell.sample)} (n = {cell.sample.n})"
-
-
-def _title(recipe: Recipe) -> str:
-    return DATASETS.get(recipe.data, recipe.data)

@@ -1,4 +1,4 @@
-"""The runs that a report is about: run folders, and the small files that `tembed runs --save` writes."""
+"""The runs of a report: run folders, and the small files that `tembed runs --save` writes."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from tembed.training.run import Run, find_runs, summary
 
 @dataclass(frozen=True)
 class Record:
-    """A finished run. ``accuracy`` is that of the test, in %; ``curve`` has a record for each epoch."""
+    """A finished run. ``accuracy``: test accuracy in %. ``curve``: the metrics of each epoch."""
 
     recipe: Recipe
     data_sha256: str
@@ -24,64 +24,68 @@ class Record:
 
 
 @dataclass
-class Collected:
-    """``unfinished``, ``repeated`` and ``left_out`` say in a line each what is not among the records."""
+class RunsRead:
+    """The finished runs, and one line about each run that is unfinished, a duplicate, or excluded."""
 
     records: list[Record] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
-    repeated: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
 
 
-def collect(sources: list[Path]) -> Collected:
-    """All runs at or below these folders, and in these files; each recipe and seed once.
+def read_runs(sources: list[Path]) -> RunsRead:
+    """Read all runs at or below these folders, and in these files; each recipe and seed counts once.
 
     Raises `TembedError` if a source is missing or there is no run at all.
     """
-    found = Collected()
+    read = RunsRead()
     for source in sources:
         if source.is_dir():
             for run in find_runs(source):
-                _take_folder(run, found)
+                _read_folder(run, read)
             for path in sorted(source.glob("*.json")):
                 if not (source / "recipe.json").exists():
-                    _take_file(path, found, alone=False)
+                    _read_summary(path, read, named=False)
         elif source.is_file():
-            _take_file(source, found, alone=True)
+            _read_summary(source, read, named=True)
         else:
-            raise TembedError(f"{source} is not there; give a folder of runs, or files that `tembed runs --save` wrote")
-    _count_once(found)
-    if not (found.records or found.unfinished or found.left_out):
+            raise TembedError(
+                f"{source} does not exist; give a folder of runs, or files that `tembed runs --save` wrote"
+            )
+    _drop_duplicates(read)
+    if not (read.records or read.unfinished or read.excluded):
         where = ", ".join(map(str, sources))
-        raise TembedError(f"no runs in {where}: train some with `tembed grid` or `tembed train`, or name their folder")
-    return found
+        raise TembedError(
+            f"no runs in {where}: train some with `tembed grid` or `tembed train`, or give another folder"
+        )
+    return read
 
 
-def _take_folder(run: Run, found: Collected) -> None:
+def _read_folder(run: Run, read: RunsRead) -> None:
     try:
         recipe = run.recipe
         if run.result is None:
-            found.unfinished.append(f"{run.folder}: {len(run.metrics)} of {recipe.epochs} epochs")
+            read.unfinished.append(f"{run.folder}: {len(run.metrics)} of {recipe.epochs} epochs")
         else:
-            found.records.append(_record(summary(run), run.folder))
+            read.records.append(_record(summary(run), run.folder))
     except TembedError as error:
-        found.left_out.append(f"{run.folder}: {error}")
+        read.excluded.append(f"{run.folder}: {error}")
     except (LookupError, TypeError, ValueError) as error:
-        found.left_out.append(f"{run.folder} is not what tembed wrote ({error!r})")
+        read.excluded.append(f"{run.folder} was not written by tembed ({error!r})")
 
 
-def _take_file(path: Path, found: Collected, *, alone: bool) -> None:
-    """A summary. Files of other kinds in a folder of them are passed over."""
+def _read_summary(path: Path, read: RunsRead, *, named: bool) -> None:
+    """Read a summary. Other JSON files are ignored unless the user ``named`` them."""
     try:
         value = read_json(path)
         if isinstance(value, dict) and {"recipe", "result", "curve"} <= set(value):
-            found.records.append(_record(value, path))
-        elif alone:
-            found.left_out.append(f"{path} is no summary of a run")
+            read.records.append(_record(value, path))
+        elif named:
+            read.excluded.append(f"{path} is not the summary of a run")
     except TembedError as error:
-        found.left_out.append(f"{path}: {error}")
+        read.excluded.append(f"{path}: {error}")
     except (LookupError, TypeError, ValueError) as error:
-        found.left_out.append(f"{path} is not what tembed wrote ({error!r})")
+        read.excluded.append(f"{path} was not written by tembed ({error!r})")
 
 
 def _record(value: dict[str, Any], source: Path) -> Record:
@@ -100,16 +104,16 @@ def _record(value: dict[str, Any], source: Path) -> Record:
     )
 
 
-def _count_once(found: Collected) -> None:
-    """Keep the first record of each recipe and seed: a second one is no second sample."""
+def _drop_duplicates(read: RunsRead) -> None:
+    """Keep the first record of each recipe and seed: a repetition is not another sample."""
     first: dict[tuple[Recipe, str, int], Record] = {}
-    for record in found.records:
+    for record in read.records:
         known = first.setdefault((record.recipe, record.data_sha256, record.test_images), record)
         if known is record:
             continue
         line = f"{record.source}: the same recipe and seed as {known.source}"
         if known.accuracy == record.accuracy:
-            found.repeated.append(f"{line}, with the same result")
+            read.duplicates.append(f"{line}, with the same result")
         else:
-            found.left_out.append(f"{line}, with another result ({record.accuracy:.2f}, not {known.accuracy:.2f} %)")
-    found.records = list(first.values())
+            read.excluded.append(f"{line}, with another result ({record.accuracy:.2f}, not {known.accuracy:.2f} %)")
+    read.records = list(first.values())
