@@ -1,4 +1,4 @@
-"""``tembed demo``: both networks on the parts world, in a few minutes."""
+"""``tembed demo``: two networks on the parts world, with the analysis and the report, in a few minutes."""
 
 import os
 from dataclasses import dataclass
@@ -8,37 +8,36 @@ import tyro
 
 
 @dataclass(frozen=True)
-class Options:
-    """Make the parts world, train rn26 and rn26-embed on it, and report. About five minutes on two cores."""
+class DemoCommand:
+    """Make the parts world, train rn26 and rn26-embed on it, analyse and report. A few minutes on two cores.
+
+    The same command again resumes what was stopped.
+    """
 
     out: Path = Path("runs/demo")
-    """where the two runs and the report go"""
-    epochs: int = 4
-    """of each network"""
+    """the folder for the two runs, the analysis and the report"""
+    epochs: int = 3
+    """epochs of each network"""
     train_images: int = 3000
-    """of the 7,800 there are"""
+    """how many of the 7,800 training images to use"""
     seed: int = 0
     """of both networks"""
     quiet: bool = False
-    """print the report only"""
+    """print the summary only"""
 
 
 def main(arguments: list[str]) -> int:
-    options = tyro.cli(Options, prog="tembed demo", args=arguments)
+    command = tyro.cli(DemoCommand, prog="tembed demo", args=arguments)
     from tembed.cli.main import fail
-    from tembed.demo.demo import Demo, run_demo
-    from tembed.machine import WaitingPolicy
+    from tembed.demo import Demo, run_demo
     from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped
     from tembed.training.environment import keep_freed_memory
 
     keep_freed_memory()
-    demo = Demo(options.epochs, options.train_images, options.seed)
+    demo = Demo(command.epochs, command.train_images, command.seed)
     try:
-        waiting = WaitingPolicy.from_environment(os.environ)
-        text = run_demo(demo, options.out, progress=for_stderr(options.quiet), waiting=waiting)
+        print(run_demo(demo, command.out, progress=for_stderr(command.quiet)))
     except Stopped as stopped:
         return fail(str(stopped), code=128 + stopped.number)
-    print(text)
-    print(f"the report: {options.out / 'report.md'} and {options.out / 'report.png'}")
     return 0

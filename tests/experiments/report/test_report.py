@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -167,17 +166,13 @@ def test_no_runs_is_an_error_with_a_way_out(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1200])
-def test_the_page_fits_a_phone_and_needs_no_other_file(put: Put, tmp_path: Path, width: int) -> None:
-    browser = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-    )
-    assert browser is not None, "install chromium: .ci/run does"
+def test_the_page_fits_a_phone_and_needs_no_other_file(put: Put, tmp_path: Path, browser: str, width: int) -> None:
     full(put)
     report(put, tmp_path)
     page = tmp_path / "out" / "report.html"
     text = page.read_text("utf-8")
     assert not re.search(r"(src|href)\s*=\s*.(?!#)|url\((?!#)|@import", text), "the page refers to something outside"
-    # The page measures itself inside a frame of the width that is tested: a window cannot be as narrow as a phone.
+    # The page measures itself inside a frame of the tested width, because a window cannot be as narrow as a phone.
     measuring = (
         f"<iframe id=f width={width} height=900 src=report.html></iframe><script>"
         "f.onload = () => { const d = f.contentDocument; const wide = d.documentElement.scrollWidth;"
