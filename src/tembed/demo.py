@@ -53,10 +53,9 @@ def run_demo(demo: Demo, out: Path, *, root: Path | None = None, progress: Progr
     """
     if dataset(demo.data).generate is not None:
         get(demo.data, root=root, progress=progress)
-    runs = {}
-    for model in (BASELINE, WITH_BLOCK):
-        progress.say(f"training {model}")
-        runs[model] = train(demo.recipe(model), out / model, root=root, progress=progress)
+    runs = {
+        model: train(demo.recipe(model), out / model, root=root, progress=progress) for model in (BASELINE, WITH_BLOCK)
+    }
     progress.say(f"analysing {WITH_BLOCK} beside {BASELINE}")
     with progress:
         found = analyze(
