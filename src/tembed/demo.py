@@ -10,6 +10,7 @@ from pathlib import Path
 from tembed.analysis import analyze, write_analysis
 from tembed.data import dataset, get
 from tembed.experiments.report.report import write_grid_report
+from tembed.machine import WaitingPolicy
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Recipe, Run, train
 
@@ -46,7 +47,14 @@ class Demo:
         )
 
 
-def run_demo(demo: Demo, out: Path, *, root: Path | None = None, progress: Progress = SILENT) -> str:
+def run_demo(
+    demo: Demo,
+    out: Path,
+    *,
+    root: Path | None = None,
+    progress: Progress = SILENT,
+    waiting: WaitingPolicy | None = None,
+) -> str:
     """Train both networks, write ``out/analysis`` and ``out/report``, and return a summary.
 
     The same call resumes an interrupted demo.
@@ -54,7 +62,8 @@ def run_demo(demo: Demo, out: Path, *, root: Path | None = None, progress: Progr
     if dataset(demo.data).generate is not None:
         get(demo.data, root=root, progress=progress)
     runs = {
-        model: train(demo.recipe(model), out / model, root=root, progress=progress) for model in (BASELINE, WITH_BLOCK)
+        model: train(demo.recipe(model), out / model, root=root, progress=progress, waiting=waiting)
+        for model in (BASELINE, WITH_BLOCK)
     }
     progress.say(f"analysing {WITH_BLOCK} beside {BASELINE}")
     with progress:

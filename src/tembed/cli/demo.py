@@ -30,6 +30,7 @@ def main(arguments: list[str]) -> int:
     command = tyro.cli(DemoCommand, prog="tembed demo", args=arguments)
     from tembed.cli.main import fail
     from tembed.demo import Demo, run_demo
+    from tembed.machine import WaitingPolicy
     from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped
     from tembed.training.environment import keep_freed_memory
@@ -37,7 +38,8 @@ def main(arguments: list[str]) -> int:
     keep_freed_memory()
     demo = Demo(command.epochs, command.train_images, command.seed)
     try:
-        print(run_demo(demo, command.out, progress=for_stderr(command.quiet)))
+        progress, waiting = for_stderr(command.quiet), WaitingPolicy.from_environment(os.environ)
+        print(run_demo(demo, command.out, progress=progress, waiting=waiting))
     except Stopped as stopped:
         return fail(str(stopped), code=128 + stopped.number)
     return 0

@@ -1,11 +1,12 @@
 """``tembed grid``: the paper's experiments, one command each."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from tembed.cli.renamed import renamed_flag
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class GridCommand:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(GridCommand, prog="tembed grid", args=_with_preset(arguments))
+    command = tyro.cli(GridCommand, prog="tembed grid", args=renamed_flag(arguments, "--recipe", "--preset"))
     from tembed.experiments.grid.specification import builtin_names, check_datasets, load_grid
     from tembed.reporting.terminal import for_stderr
 
@@ -101,11 +102,3 @@ def main(arguments: list[str]) -> int:
         outcome = Scheduler(runs, engine, progress, stop_request, command.retry).run()
     print(outcome.text())
     return 128 + stop_request.number if stop_request.number is not None else 0 if outcome.complete else 1
-
-
-def _with_preset(arguments: list[str]) -> list[str]:
-    """Reads the former flag ``--recipe`` as ``--preset``."""
-    old = [argument for argument in arguments if argument.partition("=")[0] == "--recipe"]
-    if old:
-        print("--recipe is now called --preset; please rename it", file=sys.stderr)
-    return [argument.replace("--recipe", "--preset", 1) if argument in old else argument for argument in arguments]

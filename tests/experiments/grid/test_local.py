@@ -18,7 +18,7 @@ from tembed.experiments.grid.cluster import run_on_node
 from tembed.experiments.grid.engines import LocalEngine, make_job
 from tembed.experiments.grid.runs import locate_runs
 from tembed.experiments.grid.specification import load_grid
-from tembed.experiments.grid.worker import FAILED, Job, start_worker
+from tembed.experiments.grid.worker import FAILED, GridJob, start_worker
 from tembed.machine import cores
 from tembed.training.recipe import Recipe
 
@@ -196,13 +196,13 @@ def test_the_former_flag_of_the_preset_is_read_with_a_notice(
         assert main(["grid", str(grid), "--dry-run", "--threads", "1", *flag, "--out", str(tmp_path)]) == 0
         captured = capsys.readouterr()
         assert "0/8" in captured.out
-        assert captured.err == "--recipe is now called --preset; please rename it\n"
+        assert captured.err == "tembed: --recipe is now called --preset\n"
 
 
-def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> Job:
+def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> GridJob:
     (tmp_path / ".grid").mkdir(exist_ok=True)
     recipe = Recipe.fast(model, "dots", epochs=1, batch_size=10, train_images=10)
-    return Job(recipe.plain(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
+    return GridJob(recipe.plain(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
 
 
 @pytest.mark.parametrize("policy", [None, "ACTIVE", "PASSIVE"])

@@ -15,7 +15,7 @@ from typing import Any
 from tembed.errors import TembedError, first_line
 from tembed.experiments.grid.engines import RunExit, make_job, run_exit
 from tembed.experiments.grid.runs import GridRun
-from tembed.experiments.grid.worker import Job, request_stop, start_worker
+from tembed.experiments.grid.worker import GridJob, request_stop, start_worker
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for an answer from the cluster's address."""
@@ -130,7 +130,7 @@ def check_reachable(address: str) -> None:
 
 def run_on_node(plain: dict[str, Any]) -> tuple[int, str]:
     """The Ray task: runs a worker on its node, and returns the exit code and the node's name."""
-    job, node = Job(**plain), socket.gethostname()
+    job, node = GridJob(**plain), socket.gethostname()
     if not job.log.parent.is_dir():
         return NO_SUCH_FOLDER, node
     process = start_worker(job)

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from tembed.errors import TembedError
 from tembed.experiments.grid.runs import GridRun
-from tembed.experiments.grid.worker import BUSY, STOPPED, Job, exit_reason, request_stop, start_worker
+from tembed.experiments.grid.worker import BUSY, STOPPED, GridJob, exit_reason, request_stop, start_worker
 from tembed.machine import cores
 from tembed.plugins import named_plugins
 
@@ -84,10 +84,10 @@ class LocalEngine:
             process.wait()
 
 
-def make_job(run: GridRun, root: str, threads: int, checkpoint_seconds: float, gpus: float | None = None) -> Job:
+def make_job(run: GridRun, root: str, threads: int, checkpoint_seconds: float, gpus: float | None = None) -> GridJob:
     """The job of a run's worker, with the plugins of this process."""
     recipe, runs = run.recipe.plain(), str(run.runs)
-    return Job(recipe, runs, run.name, root, threads, checkpoint_seconds, gpus, named_plugins())
+    return GridJob(recipe, runs, run.name, root, threads, checkpoint_seconds, gpus, named_plugins())
 
 
 def run_exit(run: GridRun, code: int) -> RunExit:

@@ -1,7 +1,7 @@
 """The process that trains one run of a grid; every engine starts the same one.
 
-``python -m tembed.experiments.grid.worker`` reads a `Job` as one line of JSON from its standard input, and trains. When
-its input closes, because the engine closed it or died, it saves and stops. So no worker outlives its grid.
+``python -m tembed.experiments.grid.worker`` reads a `GridJob` as one line of JSON from its standard input, and trains.
+When its input closes, because the engine closed it or died, it saves and stops. So no worker outlives its grid.
 """
 
 import json
@@ -28,7 +28,7 @@ BUSY, FAILED, STOPPED = 75, 1, 143
 
 
 @dataclass(frozen=True)
-class Job:
+class GridJob:
     """All that a worker needs to know, as plain values.
 
     ``threads`` affects the last bits of a result, so every engine sets it. ``gpus``: how many the engine reserved; None
@@ -54,7 +54,7 @@ class Job:
         return GridRun(Recipe.from_plain(self.recipe), Path(self.runs), self.name)
 
 
-def start_worker(job: Job) -> subprocess.Popen[str]:
+def start_worker(job: GridJob) -> subprocess.Popen[str]:
     """Start a worker on this machine. Closing its ``stdin`` stops it."""
     with job.log.open("a", encoding="utf-8") as log:
         process = subprocess.Popen(
@@ -72,7 +72,7 @@ def start_worker(job: Job) -> subprocess.Popen[str]:
     return process
 
 
-def worker_environment(job: Job) -> dict[str, str]:
+def worker_environment(job: GridJob) -> dict[str, str]:
     """The environment of a worker. Workers share the machine, so idle threads sleep unless the user chose otherwise."""
     threads = str(job.threads)
     ours = {
@@ -103,7 +103,7 @@ def exit_reason(code: int, run: GridRun) -> str:
     return run.failure() or f"exited with code {code}"
 
 
-def execute(job: Job, run: GridRun) -> int:
+def execute(job: GridJob, run: GridRun) -> int:
     """Train, and return the exit code."""
     import torch
 
@@ -178,7 +178,7 @@ def main() -> int:
     line = sys.stdin.readline()
     if not line:  # the engine died before it sent the job
         return STOPPED
-    job = Job(**json.loads(line))
+    job = GridJob(**json.loads(line))
     threading.Thread(target=_stop_when_input_closes, daemon=True).start()
     try:
         load_plugins(job.plugins)

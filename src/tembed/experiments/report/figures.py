@@ -9,7 +9,7 @@ from tembed.experiments.report.tables import MISSING, Regimes, by_data, score
 from tembed.models import model_info
 from tembed.paper import ACCURACY, BATCH_SIZES, DATASETS, LABELS
 from tembed.reporting.charts import BASELINE, BLOCK, OTHERS, Series, chart
-from tembed.reporting.document import Block, Figure, Heading, Table, Text
+from tembed.reporting.document import Element, Figure, Heading, Table, Text
 from tembed.training.recipe import Recipe
 
 MAXIMIZERS = {
@@ -51,9 +51,9 @@ def network_colours(cells: list[Cell]) -> dict[str, str]:
     return colours
 
 
-def lambda_figure(cells: list[Cell]) -> list[Block]:
+def lambda_figure(cells: list[Cell]) -> list[Element]:
     """Fig. 4: accuracy over lambda, for every network measured at two values or more."""
-    elements: list[Block] = [
+    elements: list[Element] = [
         Heading("Lambda (Fig. 4)"),
         Text("The paper prints no numbers for this figure. It says that small values are worse and 0.5 is the best."),
     ]
@@ -76,9 +76,9 @@ def lambda_figure(cells: list[Cell]) -> list[Block]:
     return elements if groups else [*elements, Text(f"{MISSING}: no network was measured at two values of lambda.")]
 
 
-def maximizer_figure(cells: list[Cell]) -> list[Block]:
+def maximizer_figure(cells: list[Cell]) -> list[Element]:
     """Fig. 3: the maximizer after the 3x3 convolutions of RN20, by batch size."""
-    elements: list[Block] = [
+    elements: list[Element] = [
         Heading("Maximizers (Fig. 3)"),
         Text(
             "The paper prints no numbers for this figure. It says that the methods perform on par, and leaves out "
@@ -111,9 +111,9 @@ def maximizer_figure(cells: list[Cell]) -> list[Block]:
     return elements if groups else [*elements, Text(f"{MISSING}: no run of RN20 is finished.")]
 
 
-def depth_figure(regimes: Regimes) -> list[Block]:
+def depth_figure(regimes: Regimes) -> list[Element]:
     """§4.1, number of blocks: RN26 and RN38 with and without the block, beside the paper's."""
-    elements: list[Block] = [Heading("Depth: two or three units per stage")]
+    elements: list[Element] = [Heading("Depth: two or three units per stage")]
     for cells in regimes.values():
         for data, models in by_data(cells).items():
             series = []
@@ -138,9 +138,9 @@ def depth_figure(regimes: Regimes) -> list[Block]:
     return elements if len(elements) > 1 else [*elements, Text(f"{MISSING}: no run of RN26 or RN38 is finished.")]
 
 
-def training_curves(cells: list[Cell]) -> list[Block]:
+def training_curves(cells: list[Cell]) -> list[Element]:
     """Validation accuracy by epoch, one figure for each dataset and regime."""
-    elements: list[Block] = [Heading("Training curves")]
+    elements: list[Element] = [Heading("Training curves")]
     colours = network_colours(cells)
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:

@@ -6,8 +6,7 @@ from tembed.experiments.report.cells import make_cells
 from tembed.experiments.report.figures import depth_figure, lambda_figure, maximizer_figure, training_curves
 from tembed.experiments.report.records import RunsRead, read_runs
 from tembed.experiments.report.tables import all_cells, block_against_baseline, by_regime, claims, table1
-from tembed.files import explained, write_file
-from tembed.reporting.document import Block, Figure, Heading, Items, Text, to_html, to_markdown
+from tembed.reporting.document import Element, Heading, Items, Text, write_document
 
 TITLE = "Feature embedding by template matching: measured beside the paper"
 
@@ -15,18 +14,11 @@ TITLE = "Feature embedding by template matching: measured beside the paper"
 def write_grid_report(sources: list[Path], out: Path) -> RunsRead:
     """Write ``report.md``, ``report.html`` and ``figures/`` into ``out``, and return the runs that were read."""
     read = read_runs(sources)
-    elements = report_elements(read)
-    with explained(out):
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-    for element in elements:
-        if isinstance(element, Figure):
-            write_file(out / "figures" / f"{element.name}.svg", element.svg.encode())
-    write_file(out / "report.md", to_markdown(elements).encode())
-    write_file(out / "report.html", to_html(TITLE, elements).encode())
+    write_document(report_elements(read), out, TITLE)
     return read
 
 
-def report_elements(read: RunsRead) -> list[Block]:
+def report_elements(read: RunsRead) -> list[Element]:
     """The whole report."""
     cells = make_cells(read.records)
     regimes = by_regime(cells)
@@ -34,7 +26,7 @@ def report_elements(read: RunsRead) -> list[Block]:
         f"{len(read.records)} finished runs in {len(cells)} cells; {len(read.unfinished)} unfinished; "
         f"{len(read.excluded)} excluded."
     )
-    elements: list[Block] = [Heading(TITLE, 1), Text(counts)]
+    elements: list[Element] = [Heading(TITLE, 1), Text(counts)]
     elements += table1(regimes)
     elements += block_against_baseline(regimes)
     elements += claims(regimes)

@@ -4,7 +4,7 @@ from tembed.experiments.report.cells import Cell, Regime, data_title, describe, 
 from tembed.experiments.report.claims import check_claims, check_paper
 from tembed.experiments.report.statistics import Sample, contrast, holm
 from tembed.paper import ACCURACY, BASELINES, DATASETS, LABELS
-from tembed.reporting.document import Block, Heading, Items, Table, Text
+from tembed.reporting.document import Element, Heading, Items, Table, Text
 
 MISSING = "missing"
 
@@ -43,9 +43,9 @@ def datasets_to_show(groups: dict[str, dict[str, Cell]]) -> list[str]:
     return [*printed, *(name for name in groups if name not in DATASETS)]
 
 
-def table1(regimes: Regimes) -> list[Block]:
+def table1(regimes: Regimes) -> list[Element]:
     """One table for each regime and dataset."""
-    elements: list[Block] = [
+    elements: list[Element] = [
         Heading("Table 1: test accuracy"),
         Text(
             "Top-1 in %. A cell is the mean ± standard deviation (n - 1) over n seeds of one recipe on one split of "
@@ -80,7 +80,7 @@ def caution(cells: list[Cell]) -> str:
     return f"Caution: {'; '.join(words)}." if words else ""
 
 
-def _table(data: str, cells: dict[str, Cell]) -> list[Block]:
+def _table(data: str, cells: dict[str, Cell]) -> list[Element]:
     if not cells:
         return [Text(f"{data_title(data)}: {MISSING}, all {len(LABELS)} cells.")]
     rows = []
@@ -99,9 +99,9 @@ def _table(data: str, cells: dict[str, Cell]) -> list[Block]:
     return [Heading(data_title(data), 4), Table(header, tuple(rows))]
 
 
-def block_against_baseline(regimes: Regimes) -> list[Block]:
+def block_against_baseline(regimes: Regimes) -> list[Element]:
     """Welch's test of each extended network against its baseline."""
-    elements: list[Block] = [
+    elements: list[Element] = [
         Heading("Block against baseline"),
         Text(
             "Welch's two-sided t-test on the test accuracies of the seeds. Corrected: with Holm's method for all tests "
@@ -134,10 +134,10 @@ def block_against_baseline(regimes: Regimes) -> list[Block]:
     return elements
 
 
-def claims(regimes: Regimes) -> list[Block]:
+def claims(regimes: Regimes) -> list[Element]:
     """The claims of §4.2 on the paper's own numbers, and on the measured cells of each regime."""
     paper = check_paper()
-    elements: list[Block] = [
+    elements: list[Element] = [
         Heading("The claims of §4.2"),
         Text("We read each claim as comparisons on every dataset. It mostly holds if more than half of them hold."),
         Items(tuple(f"{one.claim.text} Read as: {one.claim.reading}." for one in paper)),
@@ -171,7 +171,7 @@ def claims(regimes: Regimes) -> list[Block]:
     return elements if regimes else [*elements, Text(f"Measured: all cells are {MISSING}.")]
 
 
-def all_cells(cells: list[Cell]) -> list[Block]:
+def all_cells(cells: list[Cell]) -> list[Element]:
     """Every cell, whatever its recipe."""
     rows = tuple(
         (
