@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tembed.errors import TembedError
+from tembed.experiments.grid.preview import DataSize, data_size
 from tembed.experiments.grid.runs import locate_runs
 from tembed.experiments.grid.specification import builtin_names, load_grid
 from tembed.files import write_json
@@ -128,3 +129,14 @@ def test_a_new_run_never_gets_the_folder_of_another_recipe(tmp_path: Path) -> No
     recipe, other = (Recipe.fast("rn26", "tiny", epochs=epochs).complete() for epochs in (8, 2))
     store_recipe(tmp_path / run_name(recipe), other)
     assert [run.name for run in locate_runs((recipe, other), tmp_path)] == [f"{run_name(recipe)}-2", run_name(recipe)]
+
+
+@pytest.mark.parametrize(
+    ("data", "side", "classes"), [("cifar10", 32, 10), ("cifar100", 32, 100), ("mini-imagenet", 84, 100)]
+)
+def test_the_size_of_a_dataset_that_is_not_stored_comes_from_its_record(
+    data: str, side: int, classes: int, tmp_path: Path
+) -> None:
+    """The subsets are those of the paper's split (§4): 65, 15 and 20 % of 60,000 images."""
+    size = data_size(Recipe.paper("rn26", data), str(tmp_path))
+    assert size == DataSize(side, classes, train=39_000, val=9_000, test=12_000)

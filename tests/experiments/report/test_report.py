@@ -11,7 +11,7 @@ import pytest
 
 from tembed.cli.main import main
 from tembed.errors import TembedError
-from tembed.experiments.report.cells import make_cells
+from tembed.experiments.report.cells import make_cells, network_fields, network_title
 from tembed.experiments.report.claims import check_claims, check_paper
 from tembed.experiments.report.figures import network_colours
 from tembed.experiments.report.records import read_runs
@@ -121,6 +121,18 @@ def test_the_figures_show_the_measured_cells(put: Put, tmp_path: Path) -> None:
     assert tested is not None
     assert float(tested[1]) < 0.05
     assert float(tested[2]) > float(tested[1])
+
+
+def test_the_fields_of_the_network_and_its_loss_are_derived_from_the_registered_networks() -> None:
+    expected = {"weight", "softmax_on_bn", "smooth_shortcut", "maximizer", "mu", "eta", "eps", "constants"}
+    assert set(network_fields()) == expected
+
+
+def test_the_title_of_a_network_names_what_differs_from_table_1() -> None:
+    assert network_title(Recipe.fast("rn26-embed", "cifar10").complete()) == "RN26-Ours"
+    assert network_title(Recipe.fast("rn26-embed", "cifar10", weight=0.25).complete()) == "RN26-Ours, lambda 0.25"
+    swapped = Recipe.fast("rn26", "cifar10", maximizer="entropic", mu=3.0).complete()
+    assert network_title(swapped) == "RN26, maximizer entropic, mu 3.0, eta 17.0, eps 1.0"
 
 
 def test_a_network_has_one_colour_and_different_networks_of_a_family_have_different_ones(put: Put) -> None:

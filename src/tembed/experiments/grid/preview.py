@@ -165,9 +165,9 @@ def _describe(recipe: Recipe) -> str:
 def duration(seconds: float) -> str:
     """Two units at most: ``3 d 4 h``, ``2 h 5 min``, ``40 s``."""
     units = [("d", DAY), ("h", 3600.0), ("min", 60.0), ("s", 1.0)]
-    for (name, size), (smaller, part) in itertools.pairwise(units):
+    for (name, size), (smaller, small_size) in itertools.pairwise(units):
         if seconds >= size:
-            whole, rest = divmod(round(seconds / part), round(size / part))
+            whole, rest = divmod(round(seconds / small_size), round(size / small_size))
             return f"{whole} {name} {rest} {smaller}" if rest and whole < 100 else f"{whole} {name}"
     return f"{max(1, round(seconds))} s"
 
