@@ -1,15 +1,24 @@
-# `make test` and `make demo` are all a fresh machine needs: both set up .venv first.
+# `make test` and `make demo` are all that a fresh machine needs: both set up .venv first, and `make test`
+# also finds or installs a C compiler and a browser (tests/setup.sh).
 
 PYTHON ?= python3
+WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
+# Every worker is a process, and many tests start more of them: one thread in each, which sleeps while it waits.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-.PHONY: test demo lint clean
+.PHONY: test check lint demo clean
 
-# Tests start processes beside each other, and threads that spin while they wait would slow them all.
-test: export OMP_WAIT_POLICY = PASSIVE
+# The whole suite.
 test: lint
-	$(BIN)/pytest
+	tests/setup.sh compiler browser
+	$(PYTEST)
+
+# The inner loop: every test that starts no process, browser or cluster, in under 90 seconds on two idle cores.
+check: lint
+	tests/setup.sh compiler
+	$(PYTEST) -m "not process and not browser and not cluster"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,160 @@
+"""`make test` provides what its tests need, or says in one line what to install."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+PROJECT = Path(__file__).parents[1]
+SCRIPT = PROJECT / "tests" / "setup.sh"
+BROWSER_TEST = """
+import pytest
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_page(browser, width):
+    print("found", browser)
+
+def test_another_page(browser):
+    pass
+"""
+
+
+class Machine:
+    """A PATH with these programs only; each stub notes its arguments in a log."""
+
+    def __init__(self, folder: Path):
+        self.bin, self.log = folder / "bin", folder / "log"
+        self.bin.mkdir()
+        self.log.touch()
+
+    def stub(self, name: str, body: str = "") -> None:
+        program = self.bin / name
+        program.write_text(f'#!{shutil.which("bash")}\necho "{name} $*" >> {self.log}\n{body}\n')
+        program.chmod(0o755)
+
+    def user(self, number: int) -> None:
+        self.stub("id", f"echo {number}")
+
+    def setup(self, *needs: str) -> subprocess.CompletedProcess[str]:
+        line = [shutil.which("bash") or "bash", str(SCRIPT), *needs]
+        return subprocess.run(line, env={"PATH": str(self.bin)}, capture_output=True, text=True)
+
+    def installed(self) -> list[str]:
+        return [line for line in self.log.read_text().splitlines() if line.startswith("apt-get")]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome", "chrome"])
+def test_a_browser_on_the_path_is_used(machine: Machine, name: str) -> None:
+    machine.user(0)
+    machine.stub("apt-get")
+    machine.stub(name)
+    assert machine.setup("browser").returncode == 0
+    assert machine.installed() == []
+
+
+def test_root_installs_a_missing_browser_after_an_update(machine: Machine) -> None:
+    machine.user(0)
+    machine.stub("apt-get")
+    machine.stub("sudo")
+    assert machine.setup("browser").returncode == 0
+    update, install = machine.installed()
+    assert update == "apt-get update -qq"
+    assert re.fullmatch("apt-get install .* chromium fonts-dejavu-core", install)
+    assert "sudo" not in machine.log.read_text()
+
+
+@pytest.mark.parametrize(("user", "apt"), [(1000, True), (0, False)])
+def test_other_users_and_other_systems_install_nothing(machine: Machine, user: int, apt: bool) -> None:
+    machine.user(user)
+    machine.stub("sudo")
+    if apt:
+        machine.stub("apt-get")
+    ended = machine.setup("browser")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert machine.installed() == []
+    assert "sudo" not in machine.log.read_text()
+
+
+def test_a_failed_installation_of_the_browser_does_not_stop_the_tests(machine: Machine) -> None:
+    machine.user(0)
+    machine.stub("apt-get", "exit 100")
+    assert machine.setup("browser").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["cc", "gcc", "clang"])
+def test_a_compiler_on_the_path_is_used(machine: Machine, name: str) -> None:
+    machine.user(0)
+    machine.stub("apt-get")
+    machine.stub(name)
+    assert machine.setup("compiler").returncode == 0
+    assert machine.installed() == []
+
+
+def test_a_missing_compiler_is_installed_or_named_in_one_line(machine: Machine) -> None:
+    machine.user(1000)
+    machine.stub("apt-get")
+    ended = machine.setup("compiler", "browser")
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "install gcc or clang" in ended.stderr
+    machine.user(0)
+    assert machine.setup("compiler").returncode == 0
+    assert machine.installed()[-1].endswith("gcc libc6-dev")
+
+
+def run_browser_tests(tmp_path: Path, search_path: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Tests that use the `browser` fixture, in a pytest of their own."""
+    shutil.copy(PROJECT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_page.py").write_text(BROWSER_TEST)
+    rest = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rsP", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."],
+        cwd=tmp_path,
+        env=rest | {"PATH": search_path} | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_without_a_browser_its_tests_are_skipped_with_one_line(machine: Machine, tmp_path: Path) -> None:
+    ended = run_browser_tests(tmp_path, str(machine.bin))
+    assert ended.returncode == 0
+    assert "3 skipped" in ended.stdout
+    assert [line for line in ended.stdout.splitlines() if "install chromium" in line] == [
+        "SKIPPED [3] conftest.py:1: no browser on the PATH: "
+        "install chromium (as root on Debian: apt-get install chromium)"
+    ]
+
+
+def test_without_a_browser_its_tests_fail_in_ci(machine: Machine, tmp_path: Path) -> None:
+    ended = run_browser_tests(tmp_path, str(machine.bin), CI="true")
+    assert ended.returncode == 1
+    assert "3 errors" in ended.stdout
+    assert "install chromium" in ended.stdout
+
+
+def test_the_fixture_gives_the_browser_on_the_path(machine: Machine, tmp_path: Path) -> None:
+    machine.stub("google-chrome")
+    ended = run_browser_tests(tmp_path, str(machine.bin), CI="true")
+    assert ended.returncode == 0
+    assert f"found {machine.bin / 'google-chrome'}" in ended.stdout
+
+
+def test_ci_runs_make_test_and_installs_nothing_itself() -> None:
+    script = (PROJECT / ".ci" / "run").read_text()
+    assert [line for line in script.splitlines() if line and not line.startswith("#")] == [
+        "set -euo pipefail",
+        'cd "$(dirname "$0")/.."',
+        "make test",
+    ]
