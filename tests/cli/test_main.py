@@ -1,17 +1,22 @@
-"""The command line answers at once, and a typo gets a way out."""
+"""The command line answers at once, a typo gets a way out, and errors name flags."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tembed.cli.main import GROUPS, main
+from tembed.cli import main as command_line
+from tembed.cli.main import COMMANDS, main, split_plugins, with_flags
+from tembed.errors import TembedError
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in GROUPS)
+    assert all(name in out for name in COMMANDS)
+    assert "--plugin MODULE" in out
+    assert "TEMBED_PLUGINS" in out
 
 
 def test_a_typo_names_the_near_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,6 +24,7 @@ def test_a_typo_names_the_near_command(capsys: pytest.CaptureFixture[str]) -> No
     assert "did you mean 'models'?" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_help_does_not_wait_for_torch() -> None:
     """Help in under a second means that nothing heavy is imported; counting seconds here would be flaky."""
     code = "import sys; from tembed.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
@@ -31,3 +37,63 @@ def test_models_prints_table_1_beside_the_paper(capsys: pytest.CaptureFixture[st
     assert "977,872 + 516C" in out
     assert "0.98M + 516C" in out
     assert "differs" not in out
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("`train_images` is 0; it must be at least 1", "--train-images is 0; it must be at least 1"),
+        ("`lr` and `weight_decay` are negative", "--lr and --weight-decay are negative"),
+        ("use `copy`", "use --from"),
+        ("'train_images' in quotes, `a sentence`, `tembed data list` and `Recipe`",) * 2,
+    ],
+)
+def test_errors_name_flags_instead_of_arguments(message: str, shown: str) -> None:
+    assert with_flags(message, {"copy": "--from"}) == shown
+
+
+class Command:
+    """A command module that fails as the library does."""
+
+    FLAGS = {"source": "RUN"}  # noqa: RUF012
+
+    @staticmethod
+    def main(arguments: list[str]) -> int:
+        raise TembedError("`batch_size` is 0, and `source` is no run")
+
+
+def test_an_error_of_the_library_is_one_line_with_flags(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "import_module", lambda name: Command)
+    assert main(["evaluate"]) == 2
+    assert capsys.readouterr().err == "tembed: error: --batch-size is 0, and RUN is no run\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "rest", "plugins"),
+    [
+        ("--plugin mine train rn26", "train rn26", ["mine"]),
+        ("train rn26 --plugin mine --data x --plugin=yours.too", "train rn26 --data x", ["mine", "yours.too"]),
+        ("train rn26", "train rn26", []),
+    ],
+)
+def test_plugins_can_stand_anywhere_on_the_line(line: str, rest: str, plugins: list[str]) -> None:
+    assert split_plugins(line.split()) == (rest.split(), plugins)
+
+
+@pytest.mark.parametrize("line", ["train --plugin", "--plugin --data x", "--plugin= train"])
+def test_a_plugin_without_a_name_is_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == "tembed: error: --plugin needs the name of a module: --plugin my_module\n"
+
+
+def test_a_missing_plugin_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEMBED_PLUGINS", "")
+    monkeypatch.chdir(tmp_path)
+    assert main(["models", "--plugin", "no_such_plugin"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("tembed: error: plugin 'no_such_plugin': no such module in ")
+    assert err.count("\n") == 1

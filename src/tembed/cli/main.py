@@ -1,54 +1,69 @@
-"""The ``tembed`` command: finds the command group and hands it the rest of the line.
+"""The ``tembed`` command: loads the plugins, finds the command and passes it the rest of the line.
 
-Each group is a module with ``main(arguments)``, imported only when it is called for.
+Each command is a module with ``main(arguments)``, which is imported when the command is used. The library's errors name
+arguments in backticks (`train_images`); here they become flags (``--train-images``). A command whose flags have other
+names says so in a dict ``FLAGS``.
 """
 
 import difflib
 import os
+import re
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 
 from tembed import __version__
 from tembed.errors import TembedError
 from tembed.machine import ASLEEP, Crowded, waiting_policy
+from tembed.plugins import load_plugins, name_plugins, named_plugins
 
-GROUPS = {
-    "models": "the networks of Table 1 and their parameter counts",
+COMMANDS = {
+    "models": "list the networks of Table 1 and their parameter counts",
     "data": "list, get, import, check and show datasets",
-    "train": "train a network on a dataset, or go on with it",
-    "evaluate": "measure trained weights again",
-    "runs": "a table of runs",
+    "train": "train a network on a dataset, or resume a run",
+    "evaluate": "measure the accuracy of trained weights again",
+    "runs": "print a table of runs",
     "grid": "run the paper's experiments, or your own, on one machine or a cluster",
-    "report": "the paper's numbers and your own side by side",
-    "analyze": "draw the paper's figures for a trained run, and measure its claims",
+    "report": "compare your runs with the paper's numbers",
+    "analyze": "draw the paper's figures for a trained run and measure its claims",
     "explain": "draw what a trained run sees in an image",
-    "demo": "train two networks on generated pictures and report, in minutes",
+    "demo": "train two networks on generated images and write a report, in minutes",
 }
 
 COMPUTING = ("train", "evaluate", "analyze", "explain", "demo")
-"""Those that have torch at work in this process."""
+"""The commands that compute with torch in this process."""
+
+ARGUMENT = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")
+"""A name of an argument in an error of the library."""
 
 
 def usage() -> str:
-    width = max(map(len, GROUPS))
-    lines = [f"  {name:<{width}}  {text}" for name, text in GROUPS.items()]
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
-            "usage: tembed COMMAND ...",
+            "usage: tembed [--plugin MODULE] COMMAND ...",
             "",
             "Feature embedding by template matching as a ResNet block (BMVC 2022).",
             "",
             "commands:",
             *lines,
             "",
-            "tembed COMMAND --help tells more about one; tembed --version prints the version.",
+            "--plugin MODULE imports a Python module of yours that adds networks, datasets and so on: see",
+            "docs/extending.md. It can be given several times and anywhere on the line. The environment variable",
+            "TEMBED_PLUGINS=MODULE,MODULE does the same. The current folder is searched first.",
+            "",
+            "tembed COMMAND --help explains a command; tembed --version prints the version.",
         ]
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    alone = arguments is None  # in a process of its own
-    arguments = sys.argv[1:] if arguments is None else arguments
+    own_process = arguments is None
+    try:
+        arguments, plugins = split_plugins(sys.argv[1:] if arguments is None else arguments)
+    except TembedError as error:
+        return fail(str(error))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -56,26 +71,51 @@ def main(arguments: list[str] | None = None) -> int:
     if name == "--version":
         print(f"tembed {__version__}")
         return 0
-    if name not in GROUPS:
-        near = difflib.get_close_matches(name, GROUPS, n=1)
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "tembed --help lists the commands"
         return fail(f"unknown command {name!r}: {hint}")
-    if alone and name in COMPUTING:
-        os.environ.update(waiting_policy(os.environ))  # torch is not loaded yet
+    if own_process and name in COMPUTING:
+        os.environ.update(waiting_policy(os.environ))  # must come before torch is loaded, and plugins load it
+    flags: Mapping[str, str] = {}
     try:
-        return import_module(f"tembed.cli.{name}").main(rest) or 0
+        name_plugins(plugins)
+        load_plugins(named_plugins())
+        command = import_module(f"tembed.cli.{name}")
+        flags = getattr(command, "FLAGS", {})
+        return command.main(rest) or 0
     except TembedError as error:
-        return fail(str(error))
+        return fail(with_flags(str(error), flags))
     except ModuleNotFoundError as error:
         if error.name not in ("tyro", "rich"):
             raise
         return fail(f"'tembed {name}' needs {error.name}: pip install 'tembed[lab]'")
     except Crowded:
-        print("another process works on these cores: going on with threads that sleep while they wait", file=sys.stderr)
+        print("another process uses these cores: restarting with threads that sleep while they wait", file=sys.stderr)
         sys.stderr.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | ASLEEP)
     except KeyboardInterrupt:
         return fail("interrupted", code=130)
+
+
+def split_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The line without ``--plugin MODULE`` and ``--plugin=MODULE``, and the modules."""
+    rest, modules, words = [], [], iter(arguments)
+    for word in words:
+        flag, _, module = word.partition("=")
+        if flag != "--plugin":
+            rest.append(word)
+            continue
+        module = next(words, "") if word == flag else module
+        if not module or module.startswith("-"):
+            raise TembedError("--plugin needs the name of a module: --plugin my_module")
+        modules.append(module)
+    return rest, modules
+
+
+def with_flags(message: str, flags: Mapping[str, str]) -> str:
+    """An error with flags instead of the arguments' names: `train_images` becomes ``--train-images``."""
+    return ARGUMENT.sub(lambda found: flags.get(found[1]) or "--" + found[1].replace("_", "-"), message)
 
 
 def fail(message: str, code: int = 2) -> int:
