@@ -1,7 +1,8 @@
-"""The observer of long work: data, training, grids and analysis all tell one `Progress` how far they are."""
+"""The observer of long work: data, training, grids and analysis report to one `Progress`."""
 
 import sys
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -17,13 +18,13 @@ class Progress:
         """One line for the user, such as a warning."""
 
     def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
-        """``done`` of ``total`` units of ``task`` are done; a total of 0 is unknown. ``numbers`` go beside the bar.
+        """``done`` of ``total`` units of ``task`` are done; a total of 0 is unknown. ``numbers`` go next to the bar.
 
         Training gives ``epoch``, ``epochs`` and ``loss`` after every step.
         """
 
     def drop(self, task: str) -> None:
-        """A task ended before it was complete."""
+        """``task`` ended before it was complete."""
 
     def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
         """One of ``epochs`` training epochs is done; ``metrics`` is its line of ``metrics.jsonl``."""
@@ -41,6 +42,36 @@ class Progress:
 
 
 SILENT = Progress()
+"""Shows nothing."""
+
+
+class Several(Progress):
+    """Forwards every event to each of these observers, in their order."""
+
+    def __init__(self, *observers: Progress):
+        self.observers = observers
+
+    def say(self, line: str) -> None:
+        for observer in self.observers:
+            observer.say(line)
+
+    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+        for observer in self.observers:
+            observer.update(task, done, total, **numbers)
+
+    def drop(self, task: str) -> None:
+        for observer in self.observers:
+            observer.drop(task)
+
+    def epoch(self, metrics: dict[str, Any], epochs: int) -> None:
+        for observer in self.observers:
+            observer.epoch(metrics, epochs)
+
+    def close(self) -> None:
+        """Close all of them, even if one of them fails."""
+        with ExitStack() as stack:
+            for observer in reversed(self.observers):
+                stack.callback(observer.close)
 
 
 class Lines(Progress):
@@ -76,7 +107,7 @@ class Lines(Progress):
 
 
 class Rate:
-    """The speed of a task since it was first seen, which may be in its middle."""
+    """The speed of a task since its first update, which need not be at its start."""
 
     def __init__(self, done: float, now: float):
         self.first, self.start = done, now
@@ -85,7 +116,7 @@ class Rate:
         return (done - self.first) / max(now - self.start, 1e-9)
 
     def seconds_left(self, done: float, total: float, now: float) -> float | None:
-        """None before anything can be said."""
+        """None while the speed or the total is unknown."""
         rate = self.per_second(done, now)
         return (total - done) / rate if rate > 0 and total else None
 
@@ -114,7 +145,7 @@ def number_text(name: str, value: Any) -> str:
 
 
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
-    """An epoch's record as one line to read."""
+    """An epoch's record as one readable line."""
     patches = "" if metrics["patches"] is None else f" patches {metrics['patches']:.3f}"
     return (
         f"epoch {metrics['epoch']}/{epochs}: loss head {metrics['head']:.3f}{patches}, "
