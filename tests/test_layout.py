@@ -1,38 +1,49 @@
-"""The layout is the architecture: imports point one way."""
+"""The layout is the architecture: imports point one way, and every file and folder is small enough to read."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import tembed
 
+PROJECT = Path(__file__).parents[1]
 SOURCE = Path(tembed.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+WRITTEN = [
+    path
+    for folder in (SOURCE, PROJECT / "tests", PROJECT / "benchmarks")
+    for kind in ("*.py", "*.js", "*.c", "*.h", "*.css")
+    for path in folder.rglob(kind)
+]
+"""Everything that is written by hand."""
 
-# Who may know whom. A package may always know its own files and the leaves.
-LEAVES = {"arrays", "claims", "errors", "extras", "files", "lazy", "machine", "paper"}
-MAY_KNOW = {
+# Which rooms of the package each room may import. A room may always import its own modules and the leaves.
+LEAVES = {"arrays", "claims", "errors", "extras", "files", "lazy", "machine", "paper", "plugins"}
+MATHEMATICS = {"ops", "maximizers", "embedding", "losses"}
+MAY_IMPORT = {
     "ops": set(),
     "maximizers": {"ops"},
     "losses": set(),
     "embedding": {"maximizers"},
-    "models": {"ops", "maximizers", "embedding"},
+    "models": MATHEMATICS,
     "reporting": set(),
     "data": {"reporting"},
-    "training": {"ops", "models", "data", "losses", "maximizers", "reporting"},
-    "experiments": {"models", "data", "losses", "training", "reporting"},
-    "analysis": {"models", "data", "embedding", "training", "reporting"},
-    "demo": {"models", "data", "analysis", "training", "experiments", "reporting"},
-    "cli": {"models", "data", "training", "experiments", "analysis", "demo", "reporting"},
+    "training": MATHEMATICS | {"models", "data", "reporting"},
+    "experiments": MATHEMATICS | {"models", "data", "training", "reporting"},
+    "analysis": MATHEMATICS | {"models", "data", "training", "reporting"},
+    "demo": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "reporting"},
+    "cli": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "demo", "reporting"},
 }
 
 
-def part_of(path: Path) -> str:
+def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imported(path: Path) -> set[str]:
-    """The parts of tembed that a file imports, at its top or inside a function."""
+    """The full names of the modules and names that a file imports, at its top or inside a function."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -40,22 +51,48 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in names if name.startswith("tembed.")}
+    return names
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def named(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
 def test_imports_point_one_way(path: Path) -> None:
-    part = part_of(path)
-    if part == "__init__":
+    if path.parent == SOURCE and path.stem == "__init__":
         return
-    assert imported(path) <= MAY_KNOW.get(part, set()) | LEAVES | {part, "__version__"}
+    rooms = {name.split(".")[1] for name in imported(path) if name.startswith("tembed.")}
+    assert rooms <= MAY_IMPORT.get(room(path), set()) | LEAVES | {room(path), "__version__"}
 
 
-def test_the_core_never_imports_torchvision_or_timm() -> None:
-    for path in SOURCE.rglob("*.py"):
-        assert not {"torchvision", "timm"} & set(path.read_text(encoding="utf-8").replace(".", " ").split()), path
+def test_every_room_has_its_rule() -> None:
+    """A new room cannot be imported from anywhere, and can import nothing, until it has a line above."""
+    assert {room(path) for path in MODULES} - {"__init__"} == LEAVES | set(MAY_IMPORT)
 
 
-def test_no_file_is_two_ideas() -> None:
-    long = {str(path): count for path in SOURCE.rglob("*.py") if (count := len(path.read_text().splitlines())) > 400}
-    assert not long
+def test_only_the_command_line_imports_tyro() -> None:
+    importers = {named(path) for path in MODULES if any(name.split(".")[0] == "tyro" for name in imported(path))}
+    assert {path for path in importers if not path.startswith("cli/")} == set()
+
+
+def test_only_plugins_and_fixed_names_are_imported_by_name() -> None:
+    """A recipe, TOML file or run folder never imports code: only these modules import by a computed name."""
+    ways = {"importlib", "importlib.import_module", "runpy"}
+    callers = {named(path) for path in MODULES if ways & imported(path) or "__import__(" in path.read_text("utf-8")}
+    assert callers <= {"plugins.py", "lazy.py", "extras.py", "cli/main.py"}
+
+
+def test_the_package_never_imports_torchvision_or_timm() -> None:
+    for path in MODULES:
+        assert not {"torchvision", "timm"} & {name.split(".")[0] for name in imported(path)}, path
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    lengths = {str(path): len(path.read_text("utf-8").splitlines()) for path in WRITTEN}
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_no_folder_has_more_than_14_modules() -> None:
+    counts = Counter(path.parent for path in WRITTEN if path.suffix == ".py" and path.stem != "__init__")
+    assert {str(folder): count for folder, count in counts.items() if count > 14} == {}
