@@ -68,7 +68,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 def test_every_room_has_its_rule() -> None:
     """A new room cannot be imported from anywhere, and can import nothing, until it has a line above."""
-    assert {room(path) for path in MODULES} - {"__init__"} == LEAVES | set(MAY_IMPORT)
+    assert {room(path) for path in MODULES} - {"__init__"} <= LEAVES | set(MAY_IMPORT)
 
 
 def test_only_the_command_line_imports_tyro() -> None:
@@ -80,7 +80,7 @@ def test_only_plugins_and_fixed_names_are_imported_by_name() -> None:
     """A recipe, TOML file or run folder never imports code: only these modules import by a computed name."""
     ways = {"importlib", "importlib.import_module", "runpy"}
     callers = {named(path) for path in MODULES if ways & imported(path) or "__import__(" in path.read_text("utf-8")}
-    assert callers <= {"plugins.py", "lazy.py", "extras.py", "cli/main.py"}
+    assert callers <= {"plugins.py", "lazy.py", "extras.py", "cli/main.py", "analysis/claims/__init__.py"}
 
 
 def test_the_package_never_imports_torchvision_or_timm() -> None:
