@@ -5,8 +5,9 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
-# Every worker is a process, and many tests start more of them: one thread in each, which sleeps while it waits.
-PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+# Each worker takes whole files, in the order that conftest.py chooses. Many tests start more processes: every
+# process has one thread, which sleeps while it waits.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test check lint demo clean
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -29,3 +30,35 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if report.skipped and NO_BROWSER in str(report.longrepr):
         report.longrepr = (__file__, 1, f"Skipped: {NO_BROWSER}")
     return report
+
+
+STARTS_PROCESSES = ("process", "browser", "cluster")
+"""`make check` leaves out the tests with these marks."""
+running: list[pytest.Item] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no worker is left with one of them at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    running.append(item)
+    try:
+        return (yield)
+    finally:
+        running.pop()
+
+
+def check_mark(event: str, arguments: tuple[object, ...]) -> None:
+    """Fail a test that starts another Python without a mark: it would slow down `make check`."""
+    if event != "subprocess.Popen" or not running or arguments[0] != sys.executable:
+        return
+    if not any(running[-1].get_closest_marker(mark) for mark in STARTS_PROCESSES):
+        pytest.fail("this test starts a process: mark it with @pytest.mark.process", pytrace=False)
+
+
+sys.addaudithook(check_mark)

@@ -66,6 +66,7 @@ def test_a_run_restarts_only_if_a_command_chose_to_spin() -> None:
         assert WaitingPolicy.from_environment(environment) == WaitingPolicy(restart=False)
 
 
+@pytest.mark.process
 def test_busy_cores_are_noticed_at_the_start() -> None:
     with busy_cores():
         assert waiting_policy({}) == ASLEEP
@@ -84,6 +85,7 @@ def test_a_crowd_is_noticed_after_a_window() -> None:
     assert not unknown.noticed(unknown.start + 2 * WINDOW)
 
 
+@pytest.mark.process
 def test_the_system_reports_how_long_threads_had_no_core() -> None:
     before = starved_seconds()
     assert before is not None
@@ -94,6 +96,7 @@ def test_the_system_reports_how_long_threads_had_no_core() -> None:
     assert after > before + 0.05
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_crowded_run_restarts_with_sleeping_threads_and_the_same_bits(tmp_path: Path, worlds: Path) -> None:
     """The real command; its two processes differ only in how their threads wait."""

@@ -70,7 +70,6 @@ def test_there_are_five_extensions() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.xdist_group("outsider")
 def test_the_python_api_takes_all_five(lab: Path) -> None:
     assert "test accuracy" in run([sys.executable, "script.py"], lab)
     check_run(lab / "runs" / "from-python")
@@ -79,7 +78,6 @@ def test_the_python_api_takes_all_five(lab: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.xdist_group("outsider")
 def test_the_command_line_takes_all_five(lab: Path) -> None:
     said = [run([*SHELL, *shlex.split(line)[1:]], lab) for line in BLOCKS["sh"][0].strip().splitlines()]
     assert "stripes in two directions" in said[0]
@@ -97,7 +95,6 @@ def test_the_command_line_takes_all_five(lab: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.xdist_group("outsider")
 def test_the_processes_of_a_training_load_the_plugins(lab: Path) -> None:
     line = "--plugin my_lab train plain-embed --data stripes --maximizer leaders --constants share 0.25 --lr 0.05"
     run([*SHELL, *line.split(), "--optimizer", "sgd", "--epochs", "1", "--devices", "2", "--out", "shared"], lab)

@@ -113,10 +113,10 @@ def test_a_missing_compiler_is_installed_or_named_in_one_line(machine: Machine) 
     assert machine.installed()[-1].endswith("gcc libc6-dev")
 
 
-def run_browser_tests(tmp_path: Path, search_path: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Tests that use the `browser` fixture, in a pytest of their own."""
+def run_tests(code: str, tmp_path: Path, search_path: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A file of tests with this project's conftest.py, in a pytest of its own."""
     shutil.copy(PROJECT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_page.py").write_text(BROWSER_TEST)
+    (tmp_path / "test_it.py").write_text(code)
     rest = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rsP", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."],
@@ -128,7 +128,7 @@ def run_browser_tests(tmp_path: Path, search_path: str, **environment: str) -> s
 
 
 def test_without_a_browser_its_tests_are_skipped_with_one_line(machine: Machine, tmp_path: Path) -> None:
-    ended = run_browser_tests(tmp_path, str(machine.bin))
+    ended = run_tests(BROWSER_TEST, tmp_path, str(machine.bin))
     assert ended.returncode == 0
     assert "3 skipped" in ended.stdout
     assert [line for line in ended.stdout.splitlines() if "install chromium" in line] == [
@@ -138,7 +138,7 @@ def test_without_a_browser_its_tests_are_skipped_with_one_line(machine: Machine,
 
 
 def test_without_a_browser_its_tests_fail_in_ci(machine: Machine, tmp_path: Path) -> None:
-    ended = run_browser_tests(tmp_path, str(machine.bin), CI="true")
+    ended = run_tests(BROWSER_TEST, tmp_path, str(machine.bin), CI="true")
     assert ended.returncode == 1
     assert "3 errors" in ended.stdout
     assert "install chromium" in ended.stdout
@@ -146,9 +146,27 @@ def test_without_a_browser_its_tests_fail_in_ci(machine: Machine, tmp_path: Path
 
 def test_the_fixture_gives_the_browser_on_the_path(machine: Machine, tmp_path: Path) -> None:
     machine.stub("google-chrome")
-    ended = run_browser_tests(tmp_path, str(machine.bin), CI="true")
+    ended = run_tests(BROWSER_TEST, tmp_path, str(machine.bin), CI="true")
     assert ended.returncode == 0
     assert f"found {machine.bin / 'google-chrome'}" in ended.stdout
+
+
+UNMARKED = """
+import subprocess, sys
+
+def test_unmarked():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+def test_other_programs_are_quick():
+    subprocess.run(["true"], check=True)
+"""
+
+
+def test_a_test_without_the_mark_cannot_start_a_python(tmp_path: Path) -> None:
+    """`make check` chooses by marks, so a missing mark must be noticed."""
+    ended = run_tests(UNMARKED, tmp_path, os.environ["PATH"])
+    assert "1 failed, 1 passed" in ended.stdout
+    assert "mark it with @pytest.mark.process" in ended.stdout
 
 
 def test_ci_runs_make_test_and_installs_nothing_itself() -> None:

@@ -85,6 +85,7 @@ def test_a_missing_dataset_gives_one_line(pets: Path, capsys: pytest.CaptureFixt
         assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.process
 def test_help_does_not_wait_for_torch() -> None:
     code = """
 import sys

@@ -95,6 +95,7 @@ def test_a_mistake_in_the_data_leaves_no_folder(tmp_path: Path, monkeypatch: pyt
 COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain", "demo"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_does_not_wait_for_torch(command: str) -> None:
     code = (

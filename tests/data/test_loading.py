@@ -70,6 +70,7 @@ def test_an_unknown_split_is_refused_with_the_known_ones(pets: np.ndarray) -> No
         load("pets", split="papre")  # type: ignore[arg-type]
 
 
+@pytest.mark.process
 def test_the_library_works_without_rich_and_tyro(pets: np.ndarray) -> None:
     code = """
 import sys

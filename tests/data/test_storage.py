@@ -83,6 +83,7 @@ def test_a_user_s_own_folder_of_that_name_is_not_touched(root: Path, pets: Path,
     assert (root / "pets" / "diary.txt").read_bytes() == b"mine"
 
 
+@pytest.mark.process
 def test_a_killed_import_stores_nothing_and_the_next_one_cleans_up(root: Path, pets: Path) -> None:
     code = """
 import os, signal, sys

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.kills import COMMANDS, Reference, fingerprint, finish, start, starts
 
+pytestmark = pytest.mark.process
+
 KILLS = {"block": (2, 1, 1), "paper": (1,), "sampled": (1, 1)}  # of six runs
 
 Alone = Callable[[str], Reference]

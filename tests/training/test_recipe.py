@@ -162,6 +162,7 @@ def test_the_core_never_imports_tyro() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.mark.process
 def test_a_recipe_needs_no_torch() -> None:
     code = "import sys; from tembed import Recipe; Recipe.fast('rn26', 'cifar10'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -32,6 +32,7 @@ def test_a_folder_a_zip_and_every_tar_give_the_same_pool(root: Path, tmp_path: P
     assert (stored[0].images[:5] == make.random_images(5, 8, 0)).all()
 
 
+@pytest.mark.process
 def test_decoding_in_processes_gives_the_same_pool(
     root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,6 +44,7 @@ def test_decoding_in_processes_gives_the_same_pool(
     assert import_images(folder, "together").sha256 == alone.sha256
 
 
+@pytest.mark.process
 def test_decoding_processes_end_when_their_parent_is_killed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 4}))
     code = """

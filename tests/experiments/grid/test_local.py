@@ -31,6 +31,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_grid_that_is_stopped_killed_and_run_twice_at_once_leaves_the_same_bits(
     mine: Path, tmp_path: Path, alone: dict[str, dict[str, str]]
@@ -77,6 +78,7 @@ train_images = [20, 999]
 """
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_failed_run_is_reported_left_alone_and_retried_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -104,6 +106,7 @@ def test_a_failed_run_is_reported_left_alone_and_retried_on_request(
     assert [starts(run) for run in runs_of(out)] == [1, 1]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_worker_that_the_system_kills_is_a_failed_run(mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"

@@ -46,6 +46,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> tuple[Run, l
     return run, seen.means
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_two_processes_follow_one(pair: tuple[Run, list[float]], tmp_path: Path) -> None:
     """In double precision, because Adam turns the rounding errors of zero gradients into full steps."""
@@ -61,6 +62,7 @@ def test_two_processes_follow_one(pair: tuple[Run, list[float]], tmp_path: Path)
         torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_run_records_its_hardware(pair: tuple[Run, list[float]]) -> None:
     said = summary(pair[0])["environment"]
@@ -68,6 +70,7 @@ def test_the_run_records_its_hardware(pair: tuple[Run, list[float]]) -> None:
     assert (said["precision"], said["compiled"]) == ("64-true", False)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_run_that_is_stopped_and_then_loses_a_process_resumes_to_the_same_end(
     pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path
@@ -95,6 +98,7 @@ def test_a_run_that_is_stopped_and_then_loses_a_process_resumes_to_the_same_end(
     assert fingerprint(out) == fingerprint(pair[0].folder)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_torchrun_starts_the_same_run(pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path) -> None:
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -183,6 +187,7 @@ def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -
         Hardware(accelerator="cpu", compile=True).complete()
 
 
+@pytest.mark.process
 def test_one_process_needs_no_fabric() -> None:
     assert join_process_group(Hardware(accelerator="cpu").complete()) is SINGLE_PROCESS
     code = "import sys, tembed.training.loop; sys.exit('lightning_fabric' in sys.modules)"

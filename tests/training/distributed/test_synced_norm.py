@@ -27,6 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, 
     return [json.loads(file.read_text()) for file in files]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["norm", "bn-relu"])
 def test_unequal_shares_normalise_like_the_whole_batch(kind: str, found: list[dict[str, dict[str, float]]]) -> None:
     """Forward, all gradients and the running statistics, far from zero, where sums of squares would cancel."""
@@ -43,5 +44,6 @@ def test_the_kernel_for_one_process_is_not_used() -> None:
     assert not bn.has_kernel(x)
 
 
+@pytest.mark.process
 def test_half_precision_keeps_its_statistics_in_single(found: list[dict[str, dict[str, float]]]) -> None:
     assert max(differences["half"]["all"] for differences in found) < 0.02  # a rounding of values up to 3
