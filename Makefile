@@ -16,10 +16,11 @@ test: lint
 	tests/setup.sh compiler browser
 	$(PYTEST)
 
-# The inner loop: every test that starts no process, browser or cluster, in under 90 seconds on two idle cores.
+# The inner loop, in under 90 seconds on two idle cores: every test that starts no process, browser or cluster and is
+# not slow itself.
 check: lint
 	tests/setup.sh compiler
-	$(PYTEST) -m "not process and not browser and not cluster"
+	$(PYTEST) -m "not process and not browser and not cluster and not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Generator
 
 import pytest
+from support.fixtures import use_worlds as use_worlds
+from support.fixtures import worlds as worlds
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 """The names that tests/setup.sh looks for."""

@@ -121,7 +121,7 @@ def run_tests(code: str, tmp_path: Path, search_path: str, **environment: str) -
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rsP", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."],
         cwd=tmp_path,
-        env=rest | {"PATH": search_path} | environment,
+        env=rest | {"PATH": search_path, "PYTHONPATH": str(PROJECT / "tests")} | environment,
         capture_output=True,
         text=True,
     )

@@ -165,6 +165,7 @@ def test_autocast_runs_forward_and_backward(f: Maximizer) -> None:
     assert conv.weight.grad.isfinite().all()
 
 
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile uses deprecated parts of torch
 @pytest.mark.parametrize("module", [Entropic(), Perturbed()])
 def test_compiles_as_one_graph(module: torch.nn.Module) -> None:

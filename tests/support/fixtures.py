@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from support.datasets import store_all
-
 
 @pytest.fixture(scope="session")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with the small datasets ``tiny`` and ``dots``."""
+    from support.datasets import store_all  # here, because it imports torch
+
     root = tmp_path_factory.mktemp("datasets")
     store_all(root)
     return root

@@ -60,7 +60,7 @@ def test_a_call_is_refused_by_name_and_never_executed(tmp_path: Path, protocol: 
 @pytest.mark.parametrize(
     "value",
     [Fraction(1, 2), {1, 2}, np.array([object], object), np.dtype("O"), os.path.join, int, 1j, np.array("x")],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_anything_but_arrays_strings_numbers_and_lists_is_refused(value: Any) -> None:
     with pytest.raises(TembedError, match="only arrays, strings, numbers and lists"):

@@ -17,6 +17,7 @@ from tembed.models.network import Network
 from tembed.training.distributed.compiling import compile_stages
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch.compile triggers warnings of its own
 def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
