@@ -3,9 +3,9 @@
     python benchmarks/maximizers.py            # some minutes on two cores; sample(600) takes most of them
     python benchmarks/maximizers.py --rounds 1
 
-Every round times every method once at every shape, so that all see the same weather; the table has the medians. Error
-is the largest against the integral in float64, of the value and of the gradient. The last lines time a training step of
-RN20 with each maximizer in its six places.
+Every round times every method once at every shape, so that other load affects all of them equally. The table shows the
+medians. The errors are the largest against the integral in float64, of the value and of the gradient. The last lines
+time a training step of RN20 with each maximizer after its six 3x3 convolutions.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tembed.maximizers import BNReLU, entropic, perturbed
 SHAPES = ((32, 32), (64, 16), (128, 8))  # kernels, side of the map
 METHODS = ("bn-relu", "entropic", "exact", "sample(600)")
 COLUMNS = "batch, kernels, map, method, ms, x entropic, sample / this, memory x input, value error, gradient error"
-EPOCH = 39_000  # training images of the paper's split
+EPOCH = 39_000  # training images in the paper's split
 
 Case = tuple[int, int, int]  # batch, kernels, side
 
@@ -39,14 +39,14 @@ def method(name: str, kernels: int) -> Callable[[Tensor], Tensor]:
 
 
 def forward_backward(f: Callable[[Tensor], Tensor], a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The value, and the gradient for ``a``."""
+    """The value and the gradient for ``a``."""
     p = f(a)
     (grad,) = torch.autograd.grad(p, a, g)
     return p.detach(), grad
 
 
 def seconds(call: Callable[..., object], *arguments: object) -> float:
-    """Of one call; quick ones are repeated for a tenth of a second."""
+    """Mean time of a call. Short calls are repeated for a tenth of a second."""
     count, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < 0.1 or not count:
         call(*arguments)
@@ -55,7 +55,7 @@ def seconds(call: Callable[..., object], *arguments: object) -> float:
 
 
 def errors(f: Callable[[Tensor], Tensor], a: Tensor, g: Tensor) -> tuple[float, float]:
-    """Of one image's value and gradient, against float64."""
+    """Largest errors of the value and the gradient of one image, against float64."""
     a, g = a.detach()[:1].clone().requires_grad_(), g[:1]
     exact = forward_backward(perturbed, a.detach().double().requires_grad_(), g.double())
     pairs = zip(forward_backward(f, a, g), exact, strict=True)
@@ -64,14 +64,14 @@ def errors(f: Callable[[Tensor], Tensor], a: Tensor, g: Tensor) -> tuple[float, 
 
 
 def compare(rounds: int) -> None:
-    """The table, in Markdown."""
+    """Print the table in Markdown."""
     inputs: dict[Case, tuple[Tensor, Tensor]] = {}
     for batch in (8, 32):
         for kernels, side in SHAPES:
             a = torch.randn(batch, kernels, side, side, generator=torch.Generator().manual_seed(kernels))
             a = a.contiguous(memory_format=torch.channels_last).requires_grad_()
             inputs[batch, kernels, side] = a, torch.randn_like(a)
-            for name in METHODS[:3]:  # compile, and warm the caches
+            for name in METHODS[:3]:  # compile the kernels and warm up
                 forward_backward(method(name, kernels), *inputs[batch, kernels, side])
     times: dict[tuple[Case, str], list[float]] = {(case, name): [] for case in inputs for name in METHODS}
     for round_ in range(rounds):
@@ -97,7 +97,7 @@ def compare(rounds: int) -> None:
 
 
 def training_step(maximizer: str, batch: int) -> Callable[[], None]:
-    """One step of Adam on RN20 with this maximizer in its six places."""
+    """One step of Adam on RN20 with this maximizer after its six 3x3 convolutions."""
     model = create_model("rn20", maximizer=maximizer).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     images = torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
@@ -112,7 +112,7 @@ def training_step(maximizer: str, batch: int) -> Callable[[], None]:
 
 
 def train_rn20(rounds: int) -> None:
-    """Time of a training step, and so of an epoch, with each maximizer."""
+    """Print the time of a training step and of an epoch with each maximizer."""
     for batch in (8, 32):
         steps = {name: training_step(name, batch) for name in ("bn-relu", "entropic", "perturbed")}
         times: dict[str, list[float]] = {name: [] for name in steps}
@@ -122,12 +122,12 @@ def train_rn20(rounds: int) -> None:
         for name in steps:
             each = statistics.median(times[name][1:])
             minutes = each * EPOCH / batch / 60
-            print(f"rn20, batch {batch}, {name}: {1e3 * each:.0f} ms a step, {minutes:.1f} minutes an epoch")
+            print(f"rn20, batch {batch}, {name}: {1e3 * each:.0f} ms per step, {minutes:.1f} minutes per epoch")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Time, memory and error of the soft maximizers.")
-    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds; the table has the medians")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds; the table shows the medians")
     rounds = parser.parse_args().rounds
     compare(rounds)
     print()

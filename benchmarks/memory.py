@@ -1,4 +1,4 @@
-"""How much memory a call needs, by torch's own record of its allocations."""
+"""How much memory a call needs, from the allocations that torch records."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import torch
 
 
 def peak_memory(call: Callable[..., object], *arguments: object) -> int:
-    """Most bytes that torch held at once during the call, beyond those it held before."""
+    """The most bytes allocated by torch at one time during the call, beyond those allocated before."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         result = call(*arguments)
     del result

@@ -1,13 +1,14 @@
-"""Images per second of a training step: a plain PyTorch loop, ours, and ours compiled, in turn.
+"""Images per second of a training step: a plain PyTorch loop, ours, and ours compiled.
 
     python benchmarks/training.py [MODEL ...]
 
-The plain loop is what a script usually has: maps in NCHW, torch's operations one by one, Adam unfused, images padded,
-cropped, flipped and normalised one at a time. Ours is the step of `tembed train` with the paper's Adam. Beside them
-stands the machine's rate of matrix multiplication, and the share of it that each reaches: convolutions and linear maps,
-counted three times the forward pass. At the end, steps of rn26 and of rn26-embed alternate: the block's overhead. Every
-round takes all of them in turn, so that a busy machine slows them alike; the figures are medians over the rounds. Needs
-no dataset on disk, and an idle machine, where `tembed train` waits spinning: OMP_WAIT_POLICY=ACTIVE.
+The plain loop is what a usual script does: maps in NCHW, no fused operations, unfused Adam, and images that are padded,
+cropped, flipped and normalised one at a time. Ours is the step of `tembed train` with the paper's Adam. The table also
+shows what share of the machine's matrix multiplication rate each of them reaches, counting the convolutions and linear
+maps of a step as three times those of the forward pass. At the end, steps of rn26 and of rn26-embed alternate, which
+gives the overhead of the block. Every round runs all of them in turn, so that other load affects all of them equally.
+The numbers are medians over the rounds. Needs no dataset on disk, but an idle machine; there `tembed train` uses
+OMP_WAIT_POLICY=ACTIVE.
 """
 
 import statistics
@@ -34,10 +35,10 @@ from tembed.training.weights import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
 BATCH = 64
-STEPS = 3  # of each, in a round
+STEPS = 3  # of each, per round
 ROUNDS = 5
 PAIRS = 150
-SIDE = 1024  # of the matrices
+SIDE = 1024  # of the multiplied matrices
 
 Step = Callable[[], object]
 
@@ -97,14 +98,14 @@ def seconds(work: Step, times: int) -> float:
 
 
 def forward_flops(name: str) -> int:
-    """Of one image's convolutions and linear maps."""
+    """Floating-point operations of the convolutions and linear maps for one image."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         create_model(name, num_classes=10).eval()(torch.zeros(1, 3, 32, 32))
     return counter.get_total_flops()
 
 
 def measure(name: str) -> dict[str, list[float]]:
-    """Seconds of a step in each round, and of a matrix multiplication."""
+    """Seconds of a step, and of a matrix multiplication, in each round."""
     weight = 0.5 if name.endswith("-embed") else 0.0
     a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
     ways: dict[str, Step] = {
@@ -126,7 +127,7 @@ def measure(name: str) -> dict[str, list[float]]:
 
 
 def overhead() -> float:
-    """What the block adds to a step of rn26, as a share: the median over pairs of steps, one after the other."""
+    """The share by which the block lengthens a step of rn26: the median over pairs of consecutive steps."""
     without, with_block = our_step("rn26", 0.0), our_step("rn26-embed", 0.5)
     pairs = []
     for number in range(PAIRS + 2):
@@ -135,7 +136,7 @@ def overhead() -> float:
         times = {step: seconds(step, 1) for step in order}
         pairs.append(times[with_block] / times[without] - 1)
     print("\r" + " " * 60, end="\r", file=sys.stderr)
-    return statistics.median(pairs[2:])  # the first ones warm up
+    return statistics.median(pairs[2:])  # the first two warm up
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Slow, independent forms that the tests compare with."""
+"""Slow, independent forms to compare with."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def fine_quadrature(
     a: Tensor, mu: float | Tensor, eps: float, g: Tensor, nodes: int = 150
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """P2 on ``(n, K)`` in float64, in logarithms on wide fine nodes: the value, ``J^T g``, its entry for the slack."""
+    """P2 on ``(n, K)`` in float64 with logarithms, on many nodes: the value, ``J^T g``, and its entry for the slack."""
     slack = torch.as_tensor(mu).double().expand(len(a), 1)
     b = torch.cat([a.double(), slack], 1) * eps
     g = torch.cat([g.double(), torch.zeros(len(a), 1, dtype=torch.double)], 1)

@@ -35,7 +35,7 @@ class DenseLayer(nn.Module):
 
     @property
     def is_original(self) -> bool:
-        """Whether nobody has replaced, subclassed or hooked this layer or a module of it."""
+        """Whether this layer and its modules are of their original classes and without hooks."""
         expected = {
             self: DenseLayer,
             self.preact: BNReLU,
