@@ -83,11 +83,6 @@ def model_info(name: str) -> ModelInfo:
     return info
 
 
-def model_options(name: str) -> tuple[str, ...]:
-    """The options that `create_model` takes for this network."""
-    return model_info(name).options
-
-
 def canonical_name(name: str) -> str:
     """The registered name for a name or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
     plain = _plain(name)
