@@ -1,0 +1,44 @@
+"""The README's examples run, and the documents name only files and tests that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+DOCUMENTS = [README, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split("\n\n")[0].splitlines()[-1])
+def test_example_runs(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(tmp_path))
+    exec(compile(example, str(README), "exec"), {})
+
+
+def test_the_map_from_paper_to_code_names_what_exists() -> None:
+    text = (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8")
+    sources = [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.*")]
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`([\w/.]+\.(?:py|c)|tests/[\w/]*|test_\w+)`", text)
+    assert len(named) > 30
+    for name in named:
+        if name.startswith("test_") and not name.endswith(".py"):
+            assert f"def {name}(" in tests, name
+        elif name.startswith("tests/"):
+            assert (ROOT / name).exists(), name
+        else:
+            found = [
+                path for path in [*sources, *map(str, (ROOT / "tests").rglob("*.py"))] if path.endswith(f"/{name}")
+            ]
+            assert found, name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_prose_is_wrapped_at_100_columns(path: Path) -> None:
+    code = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        code ^= line.startswith("```")
+        if not code and not line.startswith(("|", "!", "    ")) and "http" not in line:
+            assert len(line) <= 100, line
