@@ -233,6 +233,7 @@ def test_a_record_that_contradicts_itself_is_refused(fields: dict[str, object], 
         Dataset(**{"name": "pets", "classes": ("cat", "dog"), **fields})  # type: ignore[arg-type]
 
 
+@pytest.mark.process
 def test_records_are_read_without_torch_and_numpy() -> None:
     code = """
 import sys
@@ -244,6 +245,7 @@ sys.exit(bool({"torch", "numpy", "PIL"} & set(sys.modules)))
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.mark.process
 def test_the_command_line_lists_and_imports_without_torch(tmp_path: Path, make: SimpleNamespace) -> None:
     folder = make.folder(tmp_path / "p", make.class_folders(PETS))
     code = """

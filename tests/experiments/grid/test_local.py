@@ -209,6 +209,7 @@ def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> Gri
     return GridJob(recipe.plain(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("policy", [None, "ACTIVE", "PASSIVE"])
 def test_a_worker_keeps_the_waiting_policy_of_the_user(
     policy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,6 +236,7 @@ register_model("outsider", lambda num_classes, input_size: resnet(num_classes, i
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("plugins", [[], ["the_plugin"]])
 def test_a_worker_loads_the_plugins_of_its_grid_before_it_trains(
     plugins: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
