@@ -10,7 +10,7 @@ BATCH_SIZES = (8, 32)
 
 LABELS = {
     "rn26": "RN26",
-    "rn26-aux": "RN26-aux",
+    "rn26-aux": "RN26-aux.",
     "rn26-embed": "RN26-Ours",
     "rn38": "RN38",
     "rn38-embed": "RN38-Ours",

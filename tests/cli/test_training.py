@@ -92,6 +92,18 @@ def test_a_mistake_in_the_data_leaves_no_folder(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "run").exists()
 
 
+def test_tensorboard_reads_what_a_run_wrote(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    out = tmp_path / "run"
+    line = f"train rn20 --data dots --epochs 2 --batch-size 30 --quiet --tensorboard --out {out}"
+    assert main(line.split()) == 0
+    events = EventAccumulator(str(out / "tensorboard")).Reload()
+    shown = [(event.step, event.value) for event in events.Scalars("epoch/val_accuracy")]
+    assert shown == [(m["epoch"], pytest.approx(m["val_accuracy"])) for m in Run.open(out).metrics]
+
+
 COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain", "demo"]
 
 

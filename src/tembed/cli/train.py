@@ -5,7 +5,7 @@ import dataclasses
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -13,6 +13,9 @@ from tembed.cli.renamed import renamed_flag
 from tembed.training.distributed.hardware import Hardware, first_process
 from tembed.training.optimizers import optimizer_names
 from tembed.training.recipe import PRESETS, Constants, Recipe
+
+if TYPE_CHECKING:
+    from tembed.reporting import Progress
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Train:
     """the run folder; default: runs/MODEL-DATA-PRESET-SEED, with more in the name for other settings"""
     checkpoint_seconds: float = 60.0
     """how often to save within an epoch"""
+    tensorboard: bool = False
+    """also write losses and accuracies for TensorBoard, into the folder tensorboard of the run"""
     quiet: bool = False
     """print nothing but the result"""
 
@@ -49,7 +54,6 @@ class Train:
 def main(arguments: list[str]) -> int:
     command = parse(arguments)
     from tembed.machine import WaitingPolicy
-    from tembed.reporting.terminal import for_stderr
     from tembed.training import Stopped, train
     from tembed.training.environment import keep_freed_memory
 
@@ -60,7 +64,7 @@ def main(arguments: list[str]) -> int:
             command.recipe,
             command.out,
             hardware=command.hardware,
-            progress=for_stderr(command.quiet),
+            progress=observer(command),
             checkpoint_seconds=command.checkpoint_seconds,
             waiting=WaitingPolicy.from_environment(os.environ),
         )
@@ -78,6 +82,19 @@ def main(arguments: list[str]) -> int:
         f"({100 * result['val_accuracy']:.2f} %)"
     )
     return 0
+
+
+def observer(command: Train) -> "Progress":
+    """What the command shows and records while it trains."""
+    from tembed.reporting import Several, TensorBoard
+    from tembed.reporting.terminal import for_stderr
+    from tembed.training.run import default_folder
+
+    shown = for_stderr(command.quiet)
+    if not command.tensorboard:
+        return shown
+    folder = command.out or default_folder(command.recipe.complete())
+    return Several(shown, TensorBoard(folder / "tensorboard"))
 
 
 def parse(arguments: list[str]) -> Train:

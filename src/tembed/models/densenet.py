@@ -92,11 +92,10 @@ def densenet(num_classes: int, input_size: int, *, block: BlockFactory | None = 
 
 _dense_block = partial(FeatureEmbedding, norm_before_pool=True, bias=True)
 
-register_model("dn100", densenet, label="DN100", block=None)
+register_model("dn100", densenet, block=None)
 register_model(
     "dn100-embed",
     partial(densenet, block=_dense_block),
-    label="DN100-Ours",
     block="embed",
     options=BLOCK_OPTIONS,
     defaults={"smooth_shortcut": False},
@@ -104,7 +103,6 @@ register_model(
 register_model(
     "dn100-embed-cat",
     partial(densenet, block=partial(_dense_block, concat=True)),
-    label="DN100-Ours-C",
     block="embed",
     options=("softmax_on_bn", "window"),
 )

@@ -11,6 +11,7 @@ from tembed import maximizers
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError
 from tembed.models.network import Network
+from tembed.paper import LABELS
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
 """Options of `FeatureEmbedding` that the ``-embed`` networks accept."""
@@ -20,9 +21,10 @@ BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
 class ModelInfo:
     """Everything about a registered network.
 
-    ``build``: called as ``build(num_classes, input_size, **options)``. ``label``: the paper's, or None. ``block``:
-    "embed" (`FeatureEmbedding`), "aux" (`DeepSupervision`) or None. ``options``: what `create_model` accepts besides
-    the constants of the maximizer. ``defaults``: values of options that differ from those of the dataset.
+    ``build``: called as ``build(num_classes, input_size, **options)``. ``label``: what reports call it; by default the
+    paper's label if the network is in Table 1. ``block``: "embed" (`FeatureEmbedding`), "aux" (`DeepSupervision`) or
+    None. ``options``: what `create_model` accepts besides the constants of the maximizer. ``defaults``: values of
+    options that differ from those of the dataset.
     """
 
     name: str
@@ -66,6 +68,7 @@ def register_model(
         raise TembedError(f"`name` is {name!r}; it must be in lower case with hyphens: {_plain(name)!r}")
     if block not in ("auto", "embed", "aux", None):
         raise TembedError(f"`block` is {block!r}; it must be 'auto', 'embed', 'aux' or None")
+    label = label or LABELS.get(name)
     _ENTRIES[name] = ModelInfo(name, build, label, block, tuple(options), dict(defaults or {}))
 
 

@@ -93,26 +93,23 @@ def resnet(
 
 
 register_model("rn20", partial(resnet, units=2, four_stages=False), block=None, options=("maximizer",))
-register_model("rn26", partial(resnet, units=2), label="RN26", block=None, options=("maximizer",))
+register_model("rn26", partial(resnet, units=2), block=None, options=("maximizer",))
 register_model(
     "rn26-aux",
     partial(resnet, units=2, block=DeepSupervision),
-    label="RN26-aux.",
     block="aux",
     options=("maximizer", "window"),
 )
 register_model(
     "rn26-embed",
     partial(resnet, units=2, block=FeatureEmbedding),
-    label="RN26-Ours",
     block="embed",
     options=("maximizer", *BLOCK_OPTIONS),
 )
-register_model("rn38", partial(resnet, units=3), label="RN38", block=None, options=("maximizer",))
+register_model("rn38", partial(resnet, units=3), block=None, options=("maximizer",))
 register_model(
     "rn38-embed",
     partial(resnet, units=3, block=FeatureEmbedding),
-    label="RN38-Ours",
     block="embed",
     options=("maximizer", *BLOCK_OPTIONS),
 )

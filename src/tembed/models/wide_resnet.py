@@ -53,11 +53,10 @@ def wide_resnet(
     return Network(stem, stages, embedding, stage(128, 128, 1), 128, num_classes)
 
 
-register_model("wrn16", wide_resnet, label="WRN16", block=None)
+register_model("wrn16", wide_resnet, block=None)
 register_model(
     "wrn16-embed",
     partial(wide_resnet, block=partial(FeatureEmbedding, norm_before_pool=True)),
-    label="WRN16-Ours",
     block="embed",
     options=BLOCK_OPTIONS,
 )

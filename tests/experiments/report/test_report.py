@@ -141,7 +141,7 @@ def test_a_network_has_one_colour_and_different_networks_of_a_family_have_differ
     assert colours["RN26"] == colours["DN100"] == BASELINE
     assert colours["RN26-Ours"] == colours["DN100-Ours"] == BLOCK
     assert len({colours[name] for name in ("DN100", "DN100-Ours", "DN100-Ours-C")}) == 3
-    assert len({colours[name] for name in ("RN26", "RN26-Ours", "RN26-aux")}) == 3
+    assert len({colours[name] for name in ("RN26", "RN26-Ours", "RN26-aux.")}) == 3
     weights = [colour for name, colour in colours.items() if name.startswith("RN26-Ours, lambda")]
     assert len(set(weights)) == len(weights) == 3
     assert not {BASELINE, BLOCK} & set(weights)

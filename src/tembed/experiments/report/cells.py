@@ -10,7 +10,6 @@ from tembed.data import dataset, list_datasets
 from tembed.experiments.report.records import Record
 from tembed.experiments.report.statistics import Sample
 from tembed.models import list_models, model_info
-from tembed.paper import LABELS
 from tembed.training.recipe import PRESETS, Recipe
 
 LOSS_AND_CONSTANTS = ("weight", "mu", "eta", "eps", "constants")
@@ -126,7 +125,7 @@ def network_title(recipe: Recipe) -> str:
 
 def model_title(model: str) -> str:
     """The paper's label of a network, or its name."""
-    return LABELS.get(model) or model_info(model).label or model
+    return model_info(model).label or model
 
 
 def data_title(name: str) -> str:
