@@ -26,9 +26,9 @@ class Demo:
     epochs: int = 3
     """passes over the training images, for each of the two networks"""
     train_images: int = 3000
-    """of the 7,800 training images"""
+    """how many of the 7,800 training images to use"""
     seed: int = 0
-    """of both networks, and of the analysis"""
+    """seed of both networks and of the analysis"""
     images_per_class: int = 8
     """test images of each class that are analysed"""
     data: str = "parts"
@@ -93,7 +93,7 @@ def summary(runs: dict[str, Run], out: Path) -> str:
     gain = accuracies[1] - accuracies[0]
     lines += [
         f"The difference of {gain:+.1f} points comes from one seed each and a short training: it does not show how "
-        "much the block is worth.",
+        "much the block improves accuracy.",
         f"analysis: {out / 'analysis' / 'report.html'}",
         f"report: {out / 'report' / 'report.html'}",
     ]

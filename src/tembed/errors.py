@@ -1,4 +1,4 @@
-"""The exception that the command line shows as one line instead of a traceback, and texts made of one line."""
+"""The exception that the command line shows as one line instead of a traceback, and helpers for one-line messages."""
 
 import re
 
@@ -19,5 +19,5 @@ def first_line(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text from a file that is safe to print: control characters, line breaks too, become escapes."""
+    """Text from a file that is safe to print: control characters, including line breaks, are escaped."""
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)

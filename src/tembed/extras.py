@@ -9,7 +9,7 @@ PACKAGES = ("matplotlib", "openTSNE", "sklearn", "scipy", "threadpoolctl")
 
 
 def needs(module: str) -> Any:
-    """The module, or one line that says how to install it."""
+    """The module, or a one-line error that says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -18,7 +18,7 @@ def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() 
     assert found.indices.tolist() != sample(images, 4, seed=2).indices.tolist()
     assert set(found.indices.tolist()) <= set(sample(images, 6, seed=1).indices.tolist())
     assert [default_per_class(classes) for classes in (2, 10, 100, 1000)] == [80, 80, 8, 2]
-    with pytest.raises(TembedError, match=r"`images_per_class` is 11, but class .* has 10 images .* give 10 or less"):
+    with pytest.raises(TembedError, match=r"`images_per_class` is 11, but class .* has 10 images .* give 10 or fewer"):
         sample(images, 11)
     with pytest.raises(TembedError, match="`images_per_class` is 1; it must be at least 2"):
         sample(images, 1)
@@ -40,12 +40,12 @@ def test_groupings_are_built_in_or_given() -> None:
     [
         (
             {"a": ["plane", "zebra"], "b": ["car"]},
-            "super-class 'a' has the unknown class 'zebra'; there are plane, car",
+            "super-class 'a' lists the unknown class 'zebra'; known: plane, car",
         ),
         ({"a": ["plane"], "b": ["plane"]}, "class 'plane' is in two super-classes"),
-        ({"a": ["plane"], "b": ["car"]}, "no super-class has truck, ship"),
+        ({"a": ["plane"], "b": ["car"]}, "no super-class lists truck, ship"),
         ({"a": CLASSES}, "at least two"),
-        ({"a": CLASSES, "b": []}, "super-class 'b' has no class"),
+        ({"a": CLASSES, "b": []}, "super-class 'b' has no classes"),
     ],
 )
 def test_a_wrong_grouping_is_named(groups: dict[str, list[str]], message: str) -> None:

@@ -80,8 +80,8 @@ def test_the_legend_shows_a_certain_right_patch_and_an_uncertain_one_of_a_wrong_
     assert features.entropy[certain] < np.quantile(features.entropy, 0.2)
     image = features.position(uncertain)[0]
     assert features.head[image] != labels[image]
-    assert title == "higher entropy, wrongly classified"
+    assert title == "higher entropy, misclassified"
     assert features.entropy[uncertain] > np.median(features.entropy)
     right = dataclasses.replace(features, logits=np.eye(4, dtype=np.float32)[labels])
-    assert "no image is wrongly" in legend_points(right, groups)[1][0]
-    assert "no image is rightly" in legend_points(dataclasses.replace(features, logits=-right.logits), None)[0][0]
+    assert "no image is misclassified" in legend_points(right, groups)[1][0]
+    assert "no image is correctly" in legend_points(dataclasses.replace(features, logits=-right.logits), None)[0][0]

@@ -243,7 +243,7 @@ def test_images_of_any_size_are_explained(weights: Path, tmp_path: Path) -> None
     Image.new("RGB", (40, 24), (200, 10, 10)).save(tmp_path / "wide.png")
     Image.new("L", (16, 16), 90).save(tmp_path / "exact.png")
     wide, exact = explain(weights / "rn26-embed.safetensors", [tmp_path / "wide.png", tmp_path / "exact.png"])
-    assert wide.note == "40x24 pixels, resized and cropped to its middle: 16x16"
+    assert wide.note == "40x24 pixels, resized and cropped to its centre: 16x16"
     assert exact.note == "16x16 pixels"
     assert wide.scores.shape == (4, 4, 10)
     np.testing.assert_allclose(wide.scores.sum(-1), 1, atol=1e-5)
@@ -273,7 +273,7 @@ def test_the_commands_write_their_files(
     assert main(["analyze", source, "--images-per-class", "4", "--super-classes", str(groups), "--out", "seen"]) == 0
     said = capsys.readouterr()
     assert said.out.endswith("the report: seen/report.md and seen/report.html\n")
-    assert "super-class probe: output less block input" in said.out
+    assert "super-class probe: output minus block input" in said.out
     assert "patches of" in said.err
     Image.new("RGB", (20, 20), (1, 2, 3)).save("a.png")
     assert main(["explain", source, "a.png", "./a.png"]) == 0
@@ -288,7 +288,7 @@ def test_the_commands_write_their_files(
     ("line", "message"),
     [
         ("analyze {weights}/rn26.safetensors", "rn26, which has no block"),
-        ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give 4 or less"),
+        ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give 4 or fewer"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --super-classes g.json", "class 'zebra'"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --baseline rn26/cifar10", "on one dataset"),
         ("analyze damaged", "cannot be read as weights"),

@@ -133,7 +133,7 @@ def test_a_second_run_of_a_recipe_never_overwrites_the_first(
     assert main(["runs", str(tmp_path / "runs"), "--save", str(tmp_path / "saved")]) == 1
     said = capsys.readouterr().out
     assert said.count("wrote ") == 1
-    assert f"not saved: {tmp_path}/runs/b: it repeats the recipe of {tmp_path}/runs/a" in said
+    assert f"not saved: {tmp_path}/runs/b: it has the same recipe as {tmp_path}/runs/a" in said
 
 
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:

@@ -9,11 +9,11 @@ FIRST = (
     *("#0072b2", "#e69f00", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#f0e442"),
     *("#5a3d00", "#222255", "#c7e9a0"),
 )
-"""Okabe and Ito's colours without black, which marks the zero vector, and three distant ones of ours."""
+"""Okabe and Ito's colours without black, which marks the zero vector, and three of our own that are far from them."""
 STEPS = 9
 """Levels per channel of the candidates for further colours."""
 DARKEST, LIGHTEST = 25.0, 92.0
-"""Bounds of a class colour's lightness (CIELAB), to differ from black and from the white background."""
+"""Bounds on a class colour's lightness (CIELAB), which keep it distinct from black and from the white background."""
 
 # Linear RGB as a dichromat sees it (Viénot, Brettel and Mollon 1999).
 PROTAN = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]])

@@ -21,7 +21,7 @@ from tembed.files import explained, write_file
 from tembed.training import Trained, load_trained
 
 LEADING = 4
-"""Classes with a heat map."""
+"""Number of classes with a heat map."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Explanation:
 
 
 def explain(source: str | Path, paths: Sequence[str | Path]) -> Iterator[Explanation]:
-    """Explain image files of any size by a run, a weights file or shipped weights.
+    """Explain image files of any size with a run, a weights file or shipped weights.
 
-    An image is resized so that its shorter side fits the network, and cropped to its middle.
+    An image is resized so that its shorter side fits the network, and cropped to its centre.
     """
     trained = load_trained(source)
     if trained.model.block is None:
@@ -87,7 +87,7 @@ def read_picture(path: str | Path, size: int) -> tuple[UInt8, str]:
     height, width = whole.shape[:2]
     if (height, width) == (size, size):
         return pixels, f"{width}x{height} pixels"
-    what = "resized" if height == width else "resized and cropped to its middle"
+    what = "resized" if height == width else "resized and cropped to its centre"
     return pixels, f"{width}x{height} pixels, {what}: {size}x{size}"
 
 
@@ -180,7 +180,7 @@ def _mixtures(axis: Any, found: Explanation, colours: Sequence[Colour]) -> None:
             )
             text = found.mixture(row, column).replace(" + ", "\n")
             axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, linespacing=1.1)
-    axis.set_title("the mixture that each patch matches, at the middle of the patch", fontsize=12)
+    axis.set_title("the mixture that each patch matches, at the centre of the patch", fontsize=12)
     axis.set_xlim(0, width)
     axis.set_ylim(height, 0)
     axis.set_aspect("equal")

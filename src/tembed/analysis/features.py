@@ -28,7 +28,7 @@ BATCH = 100
 GREY = 128
 """Colour of a patch outside its image."""
 KIND = "features"
-"""What a cache file calls its content."""
+"""Marks a cache file as one of features."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def entropy(p: Floats) -> Floats:
 
 
 def window_of(block: FeatureEmbedding | DeepSupervision | None, map_size: tuple[int, int]) -> tuple[int, int]:
-    """The window of a block's patches on a map; the paper's window, half the map, without a block."""
+    """The window of a block's patches on a map; without a block, the paper's window: half the map."""
     given = None if block is None else block.match.window
     return given or half_window(*map_size)
 
 
 def patch_span(index: int, window: int, stride: float) -> tuple[int, int]:
-    """The image rows (or columns) of the patch at a map row: the first one, and the one behind the last.
+    """The image rows (or columns) of the patch at a map row: the first one, and one past the last.
 
     ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``, rounded; both may lie outside the image.
     """

@@ -16,15 +16,15 @@ from tembed.arrays import Floats, Int64, UInt8
 from tembed.extras import needs
 
 NAMED = 20
-"""Most classes that a legend lists; more would not fit."""
+"""Maximum number of classes in a legend; more would not fit."""
 BARS = 10
-"""Most bars of a bar chart; with more classes it has the highest scores."""
+"""Maximum number of bars in a chart; with more classes, only the highest scores get one."""
 UNCERTAIN = 0.2
-"""Share of the patches, those with the highest entropy, that count as uncertain."""
+"""The patches with the highest entropy, this share of all, count as uncertain."""
 
 
 def figure(width: float, height: float) -> Any:
-    """An empty figure, with its size in inches, that needs no display."""
+    """An empty figure of this size in inches, which needs no display."""
     made = needs("matplotlib.figure").Figure(figsize=(width, height), dpi=120, facecolor="white")
     needs("matplotlib.backends.backend_agg").FigureCanvasAgg(made)
     return made
@@ -76,7 +76,7 @@ def geometry_figure(
 ) -> Any:
     """Fig. 5: maps side by side, coloured by class, and below them by super-class.
 
-    A panel is its title, its map ``(P, 2)`` and each point's class. ``groups``: their names, and each class's group.
+    A panel has a title, a map ``(P, 2)`` and the class of each point. ``groups``: their names, and each class's group.
     """
     classes = literal(classes)
     rows = 2 if groups else 1
@@ -139,7 +139,7 @@ def words_figure(
     colours: Sequence[Colour],
     columns: int = 8,
 ) -> Any:
-    """Fig. 7: the patches of words below their scores, drawn as bars in the classes' colours."""
+    """Fig. 7: the patch of each word, below its scores as bars in the classes' colours."""
     assert features.softmax is not None
     classes = literal(classes)
     rows = -(-len(which) // columns)
@@ -234,10 +234,10 @@ def legend_points(features: Features, group_of: Int64 | None = None) -> list[tup
     inside = _inside(features)
     right = inside & (truth == head) & (p.argmax(1) == truth)
     wrong = inside & (truth != head)
-    certain = "low entropy, rightly classified" if right.any() else "low entropy (no image is rightly classified)"
-    uncertain = "higher entropy, wrongly classified"
+    certain = "low entropy, correctly classified" if right.any() else "low entropy (no image is correctly classified)"
+    uncertain = "higher entropy, misclassified"
     if not wrong.any():
-        wrong, uncertain = inside, "higher entropy (no image is wrongly classified)"
+        wrong, uncertain = inside, "higher entropy (no image is misclassified)"
     if group_of is None:
         related = np.zeros_like(p, bool)
         rows = np.arange(len(p))

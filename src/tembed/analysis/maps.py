@@ -18,14 +18,14 @@ from tembed.reporting.progress import SILENT, Progress
 from tembed.training.checksummed import checksummed_bytes, read_checksummed
 
 COMPONENTS = 50
-"""Principal components that t-SNE gets."""
+"""Number of principal components passed to t-SNE."""
 PERPLEXITY = 30
 MANY = 10_000
 """From this many points on, the forces are interpolated (FFT) instead of summed over a tree (Barnes-Hut)."""
 EARLY, LATE = 250, 500
 """Steps with exaggerated attraction, and without."""
 KIND = "map"
-"""What a cache file calls its content."""
+"""Marks a cache file as one of a map."""
 
 
 def principal(points: Floats, components: int = COMPONENTS) -> Floats:

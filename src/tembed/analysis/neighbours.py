@@ -16,7 +16,7 @@ VALUES = 1 << 24
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Neighbours and distances of each point among the points of *other* images: one image has near duplicates.
+    """Neighbours and distances of each point among *other* images; points of one image are near duplicates.
 
     ``nearest``: ``(P, k)``, the nearest points. ``distances``: ``(P, G)``, the mean distance to each group.
     """
@@ -43,7 +43,7 @@ def nearest(points: Floats, count: int) -> tuple[Int64, Floats]:
         own = torch.arange(len(chunk))
         chunk[own, own + start] = torch.inf
         found = chunk.topk(count, dim=1, largest=False).indices
-        # Rounding spoils small distances in the expanded square; computing the few nearest again is cheap.
+        # The expanded square loses precision at small distances; recomputing the few nearest is cheap.
         exact = torch.stack([(x[found[:, k]] - x[start : start + len(chunk)]).norm(dim=1) for k in range(count)], 1)
         exact, order = exact.sort(dim=1, stable=True)
         indices.append(found.gather(1, order))

@@ -11,8 +11,9 @@ from tembed.reporting.document import Details, Element, Heading, Items, Picture,
 
 TITLE = "What the block sees"
 INTERVALS = (
-    "There is one trained network of each kind. The intervals (95 %) cover the choice of images, not another training. "
-    "Verdicts rest on them: a claim holds if the interval of the difference lies on the claimed side of zero."
+    "There is one trained network of each kind. The 95 % intervals cover the choice of images, not the variation "
+    "between trainings. Verdicts are based on them: a claim holds if the interval of the difference lies on the "
+    "claimed side of zero."
 )
 
 
@@ -70,10 +71,10 @@ def introduction(analysis: Analysis) -> list[Element]:
         f"images, {len(features.image_of):,} patches of {'x'.join(map(str, features.map_size))} maps with windows of "
         f"{'x'.join(map(str, features.window))}, seed {analysis.seed}."
     )
-    accuracy = f"The head classifies {(features.head == features.labels).mean():.1%} of these images rightly."
+    accuracy = f"The head classifies {(features.head == features.labels).mean():.1%} of these images correctly."
     if baseline is not None:
         share = (baseline.head == baseline.labels).mean()
-        accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} rightly."
+        accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} correctly."
     return [Text(network), Text(accuracy), Text(INTERVALS)]
 
 
@@ -92,7 +93,8 @@ def claim_elements(claims: list[Claim]) -> list[Element]:
         for claim in claims
     )
     definitions = tuple(
-        f"{claim.name}. The paper: {claim.paper}. Measured: {claim.definition or f'not measured: {claim.why}'}."
+        f"{claim.name}. The paper: {claim.paper}. "
+        + (f"Measured: {claim.definition}." if claim.definition else f"Not measured: {claim.why}.")
         for claim in claims
     )
     return [
@@ -125,7 +127,7 @@ def pictures(analysis: Analysis, side: int = SIDE) -> list[Element]:
         Picture(
             "words",
             figure_png(analysis.chosen_words()),
-            "16 visual words with their scores; the frame is the true class of the image (Fig. 7)",
+            "16 visual words with their scores; the frame shows the true class of the image (Fig. 7)",
         ),
         Picture("words-all", figure_png(analysis.all_words()), "all visual words, the largest first"),
         Picture(

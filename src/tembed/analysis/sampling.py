@@ -16,18 +16,18 @@ from tembed.errors import TembedError
 PER_CLASS = 80
 """Images per class in the paper (§4.3)."""
 IMAGES = 800
-"""Most images in all by default: 80 of each of 10 classes, 8 of each of 100."""
+"""Default maximum of images in total: 80 of each of 10 classes, 8 of each of 100."""
 FEWEST = 2
-"""Fewest images per class: neighbours and probes need other images of the class."""
+"""Minimum of images per class: neighbours and probes need other images of the class."""
 LISTED = 12
-"""Class names in an error message."""
+"""Maximum number of class names in an error message."""
 
 Groups = Mapping[str, Sequence[str]]
 """Super-class to its classes."""
 
 
 def default_per_class(classes: int) -> int:
-    """The paper's number of images per class, or fewer if that makes more than `IMAGES` in all."""
+    """The paper's number of images per class, or fewer if that would exceed `IMAGES` in total."""
     return max(FEWEST, min(PER_CLASS, IMAGES // classes))
 
 
@@ -42,7 +42,7 @@ def sample(images: ImageSet, images_per_class: int, seed: int = 0) -> ImageSet:
         if len(indices) < images_per_class:
             raise TembedError(
                 f"`images_per_class` is {images_per_class}, but class {name!r} has {len(indices)} images in this "
-                f"subset: give {len(indices)} or less"
+                f"subset: give {len(indices)} or fewer"
             )
         chosen.append(indices[np.argsort(rank[indices])][:images_per_class])
     return images.subset(torch.from_numpy(np.concatenate(chosen)))
@@ -72,16 +72,16 @@ def group_labels(groups: Groups, classes: Sequence[str]) -> Int64:
     number_of: dict[str, int] = {}
     for number, (group, names) in enumerate(groups.items()):
         if not names:
-            raise TembedError(f"super-class {group!r} has no class")
+            raise TembedError(f"super-class {group!r} has no classes")
         for name in names:
             if name not in classes:
-                raise TembedError(f"super-class {group!r} has the unknown class {name!r}; there are {_some(classes)}")
+                raise TembedError(f"super-class {group!r} lists the unknown class {name!r}; known: {_some(classes)}")
             if name in number_of:
                 raise TembedError(f"class {name!r} is in two super-classes")
             number_of[name] = number
     missing = [name for name in classes if name not in number_of]
     if missing:
-        raise TembedError(f"no super-class has {_some(missing)}: put every class into one")
+        raise TembedError(f"no super-class lists {_some(missing)}: put every class into one")
     if len(groups) < 2:
         raise TembedError("a grouping needs at least two super-classes")
     return np.array([number_of[name] for name in classes])

@@ -1,7 +1,7 @@
 """Sprite maps: the patches themselves at their coordinates in a map, with the paper's marks (Fig. 6, appendix B).
 
-A patch has a frame in the colour of its true class, a box in the left corner in the colour of the class that the head
-predicts for the whole image, and a grey box in the middle for the entropy of its own prediction (darker is lower).
+A patch has a frame in the colour of its true class, a box in the top left corner in the colour of the class that the
+head predicts for the whole image, and a grey box in the middle for the entropy of its own prediction (darker is lower).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ INK, PAPER = (25, 25, 30), (255, 255, 255)
 
 
 def marked(picture: UInt8, frame: Colour, corner: Colour, entropy: float, side: int = TILE) -> Image.Image:
-    """A patch as a tile. ``entropy``: as a share of the largest possible one."""
+    """A patch as a tile. ``entropy`` is a share of the largest possible entropy."""
     edge, box, grey = (max(1, round(side * width / TILE)) for width in (FRAME, CORNER, MIDDLE))
     tile = Image.new("RGB", (side, side), frame)
     inner = side - 2 * edge
@@ -45,7 +45,7 @@ def cells(coordinates: Floats, side: int) -> tuple[Int64, NDArray[np.float64]]:
 
 
 def thinned(cell: Int64, distance: NDArray[np.float64]) -> Int64:
-    """The point nearest to the centre of each cell that has any, in ascending order."""
+    """The point nearest to the centre of each cell that has any points, in ascending order."""
     order = np.lexsort((distance, cell[:, 1], cell[:, 0]))
     _, first = np.unique(cell[order], axis=0, return_index=True)
     return np.sort(order[first])
@@ -110,7 +110,7 @@ def _solid_tile(draw: ImageDraw.ImageDraw, x: int, y: int, colour: Colour, name:
 
 
 def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[Colour], note: str) -> Image.Image:
-    """The map below its title, the meaning of the marks and the names of the colours."""
+    """The map, with its title, the meaning of the marks and the names of the colours above it."""
     size = max(14, sheet.width // 90)
     font, line = ImageFont.load_default(size), 2 * size
     widths = [round(font.getlength(name)) + 3 * size for name in classes]

@@ -35,7 +35,7 @@ TITLES = {
 class Analysis:
     """The features of a trained run, and everything that follows from them, computed on first use.
 
-    ``sample``: the images that the features are of. ``test_images``: the test subset that they were drawn from.
+    ``sample``: the images whose features these are. ``test_images``: the test subset that they were drawn from.
     ``baseline``: the features of another run on the same images, with maps of the same size. ``groups``: the
     super-classes. ``cache``: the folder that keeps t-SNE maps.
     """
@@ -202,7 +202,8 @@ def analyze(
     compared = None if other is None else features_of(other)
     if compared is not None and compared.map_size != features.map_size:
         raise TembedError(
-            f"the maps of the baseline {baseline} are {compared.map_size}, those of {source} {features.map_size}"
+            f"the maps of the baseline {baseline} are {compared.map_size}, but those of {source} are "
+            f"{features.map_size}: compare networks with maps of the same size"
         )
     return Analysis(
         trained=trained,
@@ -221,7 +222,7 @@ def analyze(
 
 def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str, progress: Progress) -> None:
     if images.classes != trained.classes:
-        raise TembedError(f"{trained.recipe.data} has other classes than {source} was trained for")
+        raise TembedError(f"{trained.recipe.data} does not have the classes that {source} was trained on")
     if trained.about.get("data_sha256") != sha256:
         progress.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")
 
@@ -234,4 +235,4 @@ def _check_baseline(trained: Trained, source: object, other: Trained, baseline: 
             "dataset"
         )
     if (theirs.split, theirs.split_seed) != (ours.split, ours.split_seed):
-        raise TembedError(f"the baseline {baseline} was trained on another split than {source}")
+        raise TembedError(f"the baseline {baseline} was trained on a different split than {source}")

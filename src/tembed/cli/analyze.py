@@ -16,7 +16,7 @@ class Analyze:
     baseline: str | None = None
     """another run on the same dataset to compare with, such as rn26/cifar10"""
     images_per_class: int | None = None
-    """test images of each class; default: 80, or fewer if that makes more than 800 in all"""
+    """test images of each class; default: 80, or fewer if that would exceed 800 in total"""
     super_classes: Path | None = None
     """a JSON file {"super-class": ["class", ...]}; default: the super-classes of the dataset, if it has any"""
     seed: int = 0

@@ -11,7 +11,7 @@ import tyro
 class DemoCommand:
     """Make the parts world, train rn26 and rn26-embed on it, analyse and report. A few minutes on two cores.
 
-    The same command again resumes what was stopped.
+    Run the same command again to resume a demo that was stopped.
     """
 
     out: Path = Path("runs/demo")
@@ -21,9 +21,9 @@ class DemoCommand:
     train_images: int = 3000
     """how many of the 7,800 training images to use"""
     seed: int = 0
-    """of both networks"""
+    """seed of both networks"""
     quiet: bool = False
-    """print the summary only"""
+    """print only the summary"""
 
 
 def main(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ class Evaluate:
     data: str | None = None
     """another dataset with the same classes"""
     quiet: bool = False
-    """print nothing but the result"""
+    """print only the result"""
 
 
 def main(arguments: list[str]) -> int:

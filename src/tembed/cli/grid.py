@@ -13,7 +13,7 @@ from tembed.cli.renamed import renamed_flag
 class GridCommand:
     """Run a grid: table1, lambda, maximizers, depth, or a file of your own. Without a name, list them.
 
-    The same command again resumes what was stopped; finished runs are never repeated.
+    Run the same command again to resume runs that were stopped; finished runs are never repeated.
     """
 
     grid: Annotated[str | None, tyro.conf.Positional] = None
@@ -23,7 +23,7 @@ class GridCommand:
     models: tuple[str, ...] = ()
     """these networks instead of the grid's"""
     seeds: int | None = None
-    """this many seeds from 0 instead of the grid's"""
+    """this many seeds, starting at 0, instead of the grid's"""
     epochs: int | None = None
     """this many epochs instead of the preset's"""
     preset: Literal["paper", "fast"] | None = None
@@ -31,15 +31,15 @@ class GridCommand:
     out: Path = Path("runs")
     """the folder of all runs; grids share the runs that they have in common"""
     dry_run: bool = False
-    """list the runs, with an estimate of time from a short measurement"""
+    """list the runs, and estimate their time from a short measurement"""
     retry: bool = False
-    """try runs again that failed before"""
+    """retry runs that failed before"""
     engine: Literal["local", "ray"] = "local"
     """processes on this machine, or tasks on a Ray cluster"""
     jobs: int | None = None
     """local: how many runs at a time; default: one per core"""
     threads: int | None = None
-    """threads per run; default: local: the cores divided by the jobs, ray: as many as CPUs"""
+    """threads per run; default: cores divided by jobs (local), or as many as --cpus (ray)"""
     address: str | None = None
     """ray: HOST:PORT of the cluster; default: the one on this machine"""
     cpus: int | None = None
@@ -47,9 +47,9 @@ class GridCommand:
     gpus: float | None = None
     """ray: GPUs per run (0)"""
     checkpoint_seconds: float = 60.0
-    """how often a run saves within an epoch"""
+    """seconds between two checkpoints within an epoch"""
     quiet: bool = False
-    """print nothing but the outcome"""
+    """print only the outcome"""
 
 
 def main(arguments: list[str]) -> int:

@@ -34,7 +34,7 @@ COMPUTING = ("train", "evaluate", "analyze", "explain", "demo")
 """The commands that compute with torch in this process."""
 
 ARGUMENT = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")
-"""A name of an argument in an error of the library."""
+"""The name of an argument in an error message of the library."""
 
 
 def usage() -> str:

@@ -4,7 +4,7 @@ import tyro
 
 
 def models() -> int:
-    """Print the parameters of every network of Table 1 (C classes) beside the paper's numbers."""
+    """Print the parameter count of every network of Table 1 (C classes) beside the paper's number."""
     from tembed.models.parameters import parameter_table
 
     print(f"{'model':<16} {'paper':<13} {'parameters':>18}   {'Table 1':>14}")
@@ -15,7 +15,7 @@ def models() -> int:
         verdict = "" if row.agrees else "   differs"
         disagreements += not row.agrees
         print(f"{row.name:<16} {row.label:<13} {counted:>18}   {printed:>14}{verdict}")
-    print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network of the maximizers' ablation, not in Table 1")
+    print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network for comparing maximizers, not in Table 1")
     return 1 if disagreements else 0
 
 

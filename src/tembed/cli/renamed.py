@@ -6,7 +6,7 @@ import sys
 def renamed_flag(arguments: list[str], old: str, new: str) -> list[str]:
     """The arguments with the flag ``old`` replaced by ``new``, and a notice on stderr if it was there.
 
-    Both forms count, ``--old VALUE`` and ``--old=VALUE``.
+    Both forms are recognised, ``--old VALUE`` and ``--old=VALUE``.
     """
     renamed = [
         new + argument.removeprefix(old) if argument == old or argument.startswith(f"{old}=") else argument

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     from tembed.training.run import find_runs
 
     if not command.folder.is_dir():
-        raise TembedError(f"{command.folder} is not a folder; give the one that holds the runs")
+        raise TembedError(f"{command.folder} is not a folder; give the folder that holds the runs")
     rows = [("run", "model", "data", "preset", "seed", "images", "epochs", "val %", "test %")]
     problems, finished = [], []
     for run in find_runs(command.folder):
@@ -72,7 +72,7 @@ def _save(runs: "list[Run]", folder: Path) -> list[str]:
         try:
             first = names.setdefault(run_name(run.recipe), run)
             if first is not run:
-                raise TembedError(f"it repeats the recipe of {first.folder}, which is saved")
+                raise TembedError(f"it has the same recipe as {first.folder}, which was saved instead")
             print(f"wrote {save_summary(run, folder)}")
         except (TembedError, LookupError, TypeError) as error:
             problems.append(f"not saved: {run.folder}: {error}")

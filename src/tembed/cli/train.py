@@ -30,20 +30,20 @@ class Settings(Recipe):
 
 @dataclass(frozen=True)
 class Train:
-    """Train a network of the paper on a dataset. The same command again resumes a run that was stopped or killed."""
+    """Train a network of the paper on a dataset. Run the same command again to resume after a stop or a kill."""
 
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     hardware: Annotated[Hardware, tyro.conf.arg(name="")] = field(default_factory=Hardware)
     preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "paper"
-    """where the defaults below come from: the paper's training (§4), or the best accuracy in few epochs"""
+    """the source of the defaults below: the paper's training (§4), or settings for the best accuracy in few epochs"""
     out: Path | None = None
-    """the run folder; default: runs/MODEL-DATA-PRESET-SEED, with more in the name for other settings"""
+    """the run folder; default: runs/MODEL-DATA-PRESET-SEED, with changed settings added to the name"""
     checkpoint_seconds: float = 60.0
-    """how often to save within an epoch"""
+    """seconds between two checkpoints within an epoch"""
     tensorboard: bool = False
-    """also write losses and accuracies for TensorBoard, into the folder tensorboard of the run"""
+    """also write losses and accuracies for TensorBoard, to the folder tensorboard in the run folder"""
     quiet: bool = False
-    """print nothing but the result"""
+    """print only the result"""
 
     @property
     def recipe(self) -> Recipe:
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     assert result is not None
     print(
         f"{run.folder}: test accuracy {100 * result['test_accuracy']:.2f} % ({result['test']['images']:,} images), "
-        f"weights of epoch {result['best_epoch']} of {result['epochs']}, the best in validation "
+        f"weights of epoch {result['best_epoch']} of {result['epochs']}, the best on validation images "
         f"({100 * result['val_accuracy']:.2f} %)"
     )
     return 0

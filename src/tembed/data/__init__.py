@@ -3,10 +3,10 @@
 ``catalogue`` has one record per dataset; ``sources`` and ``importing`` bring its images into the store on disk
 (``storage``, ``npy``); ``splits`` and ``loading`` turn it into train, validation and test tensors (``types``);
 ``batches`` feeds them to the training loop; ``checking`` and ``sheet`` look at what is stored. ``readers/`` reads every
-published form of files, ``parts/`` draws the generated world.
+published file layout, and ``parts/`` draws the generated world.
 
-Names are imported when first used, so that neither the help of the command line nor the processes that decode images
-wait for torch.
+Names are imported when first used, so that neither the command-line help nor the processes that decode images wait for
+torch.
 """
 
 from typing import TYPE_CHECKING

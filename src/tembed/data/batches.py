@@ -49,7 +49,7 @@ def draw_epoch(count: int, height: int, width: int, seed: int, epoch: int) -> Ep
 
 
 def padding(side: int) -> int:
-    """4 pixels at 32, in proportion at other sizes."""
+    """The padding on each edge: 4 pixels for a side of 32, and in proportion for other sides."""
     return round(side / 8)
 
 
@@ -70,8 +70,8 @@ class Batches:
 
     Training (``augment=True``) shuffles every epoch, crops from the image padded by an eighth of its side, and flips
     with probability one half. Evaluation (``augment=False``) shows each image unchanged, in its natural order. Either
-    way an epoch shows each image exactly once: nothing is dropped, and the last batch is smaller if the count is not
-    divisible.
+    way an epoch shows each image exactly once: nothing is dropped, and the last batch is smaller if ``batch_size`` does
+    not divide the count.
 
     ``mean`` and ``std`` are those of the training images, with pixels from 0 to 1. The padding is the mean colour,
     rounded to a byte, so that it is zero after normalisation (to half a grey level). Zeros in the raw image would be
@@ -79,7 +79,7 @@ class Batches:
 
     ``batch_size`` counts the whole batch, and each of ``world_size`` workers takes its share of it. A batch is drawn
     with its augmentation before it is shared out, so a step sees the same pictures for any number of workers. Shares
-    differ by at most one image: to follow one process exactly, weight each worker's mean loss by
+    differ by at most one image: to match one process exactly, weight each worker's mean loss by
     ``world_size * n / count(step)``.
     """
 
@@ -100,7 +100,7 @@ class Batches:
         if self.batch_size < 1:
             raise TembedError(f"`batch_size` is {self.batch_size}; it must be at least 1")
         if min(self.std) <= 0:
-            raise TembedError(f"a channel of the images never varies (std {self.std}), so it cannot be normalised")
+            raise TembedError(f"a channel of the images is constant (std {self.std}), so it cannot be normalised")
         if not 0 <= self.rank < self.world_size:
             raise TembedError(f"`rank` is {self.rank}; it must be from 0 to {self.world_size - 1}")
         if not self.augment:
@@ -153,7 +153,7 @@ class Batches:
 
     def _share(self, step: int) -> slice:
         if not 0 <= step < len(self._shares):
-            raise TembedError(f"there is no step {step} in an epoch of {len(self)} steps (they count from 0)")
+            raise TembedError(f"there is no step {step} in an epoch of {len(self)} steps (the first is 0)")
         return slice(*self._shares[step, self.rank : self.rank + 2].tolist())
 
     def _draws(self, epoch: int) -> EpochDraws:
@@ -219,7 +219,7 @@ class Batches:
         return np.tile(scale, pixels), np.tile(shift, pixels)
 
     def _normalised(self, rows: UInt8) -> Tensor:
-        """Floats ``(n, 3, H, W)``. In NumPy, because waking torch's threads would take longer than the work itself."""
+        """Floats ``(n, 3, H, W)``. In NumPy, because waking torch's threads takes longer than the work itself."""
         scale, shift = self._scale_shift
         floats = rows.astype(np.float32, order="C").reshape(len(rows), len(scale))  # a share may be empty
         floats *= scale

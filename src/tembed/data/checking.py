@@ -1,4 +1,4 @@
-"""``check``: verify the checksums of a stored dataset and find images that occur twice."""
+"""``check``: verify the checksums of a stored dataset and find images that occur more than once."""
 
 import hashlib
 from collections import defaultdict
@@ -34,7 +34,7 @@ class CheckResult:
 
 
 def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Progress = SILENT) -> CheckResult:
-    """Verify a stored dataset and count its exact duplicates, also across the subsets of the splits of ``seed``."""
+    """Verify a stored dataset and count its exact duplicates, in total and across the subsets of each split."""
     stored = open_dataset(name, root)
     _verify(stored)
     groups = _duplicates(stored, progress)

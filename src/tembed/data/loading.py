@@ -21,8 +21,8 @@ def load(
     """The dataset ``name`` from ``root`` (default: ``$TEMBED_DATA``, else the user's cache folder).
 
     ``split="paper"`` pools all images and takes 65 / 15 / 20 % of every class by ``seed`` (§4); ``"official"`` keeps
-    the published train and test sets. ``mean`` and ``std`` are those of the training images, with pixels from 0 to 1.
-    A generated dataset is made on first use; others must be stored by `get` or `import_images` before.
+    the published train and test subsets. ``mean`` and ``std`` are those of the training images, with pixels from 0 to
+    1. A generated dataset is made on first use; others must be stored with `get` or `import_images` first.
     """
     stored = open_dataset(name, root)
     indices = split_indices(stored, split, seed)

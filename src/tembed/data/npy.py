@@ -1,7 +1,7 @@
 """Writes NumPy's ``.npy`` files chunk by chunk and hashes the contents at the same time.
 
-It uses plain writes, not a memory-mapped file: on a full disk a write raises an error, but a mapped page kills the
-process.
+It uses plain writes, not a memory-mapped file: on a full disk a write raises an error, but touching a mapped
+page kills the process.
 """
 
 import hashlib

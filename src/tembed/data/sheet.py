@@ -21,7 +21,7 @@ def contact_sheet(
 ) -> Image.Image:
     """``each`` images of every class (default 12, or 6 if there are more than 25 classes), always the same ones.
 
-    If the dataset knows its parts, the part map is beside each image, and the colours are named below. The sheet is
+    If the parts are known, each image has its part map beside it, and the names of the colours are below. The sheet is
     written to ``out`` if given.
     """
     stored = open_dataset(name, root)

@@ -16,9 +16,9 @@ OTHERS = ("#1d4ed8", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#4d
 """Colours for everything else."""
 
 WIDTH, HEIGHT, LEGEND_ROW = 5.0, 3.1, 0.2
-"""Inches; an inch is 72 units of the SVG, so text of 10 points has about 10 pixels on a screen of 390."""
+"""In inches. An inch is 72 SVG units, so 10-point text takes about 10 pixels on a screen 390 pixels wide."""
 ONE_COLUMN, LONGEST = 22, 46
-"""Letters of a name from which on the legend has one column instead of two, and from which on the name is wrapped."""
+"""Letters: with a name of the first length, the legend has one column instead of two; beyond the second, names wrap."""
 STYLE = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#1c2430",
@@ -91,7 +91,7 @@ def chart(series: list[Series], x_label: str, y_label: str, names: dict[float, s
 
 
 def _for_pages(svg: str, title: str) -> str:
-    """The SVG for use inside an HTML page: no XML header, no metadata with addresses, no ids of groups that repeat."""
+    """The SVG for use inside an HTML page: no XML header, no metadata with addresses, no repeated group ids."""
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)

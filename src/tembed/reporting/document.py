@@ -1,6 +1,6 @@
 """A report as a list of elements, written as Markdown and as one HTML page with everything inside.
 
-All texts are plain: whatever characters they have, Markdown and HTML show them as they are.
+All text is plain: special characters are escaped, so that Markdown and HTML show them literally.
 """
 
 import base64
@@ -75,7 +75,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Details:
-    """Elements that the reader unfolds."""
+    """Elements that are hidden until the reader unfolds them."""
 
     summary: str
     elements: "tuple[Element, ...]"
@@ -171,7 +171,7 @@ def _markdown(element: Element) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text on one line that Markdown shows as it is."""
+    """Text on one line that Markdown shows literally."""
     text = re.sub(r"[\\`*_<>|&~$]", r"\\\g<0>", " ".join(text.split()))
     return re.sub(r"\](?=[(\[:])", r"\\]", text)  # would make a link
 

@@ -91,7 +91,7 @@ class _Bar:
         return f"{self.title}: {self.note}" if self.note else self.title
 
     def html(self) -> str:
-        state = f' value="{self.done / self.total:.4f}"' if self.total else ""  # without a value, the bar only moves
+        state = f' value="{self.done / self.total:.4f}"' if self.total else ""  # no value: indeterminate
         return f"<div>{escape(self.title)} <progress{state}></progress> {escape(self.note)}</div>"
 
 

@@ -14,8 +14,8 @@ EVERY = 5.0
 class TensorBoard(Progress):
     """Writes ``epoch/NAME`` for every number of an epoch, and the training loss as ``training/loss`` every few seconds.
 
-    The step of the first is the epoch, that of the second the number of images seen. Files are written to ``folder``
-    when the first event comes. A resumed run can use the same folder: losses from after its checkpoint are replaced.
+    The former are plotted over the epoch, the latter over the number of images seen. ``folder`` is created at the
+    first event. A resumed run can use the same folder: losses from after its checkpoint are replaced.
     """
 
     def __init__(self, folder: str | Path, every: float = EVERY):

@@ -106,8 +106,8 @@ def test_look_alikes_and_passages_are_classes_of_the_dataset() -> None:
     assert names == [f"look-alikes move closer: {pair}" for pair in ("automobile and truck", "airplane and bird")]
     (other,) = look_alike_claims(features, (), CIFAR)
     assert other.verdict == "not measured"
-    assert "names no pairs" in other.why
-    with pytest.raises(TembedError, match=r"pairs 'bird' with 'zebra', but it has no class 'zebra'"):
+    assert "lists no pairs" in other.why
+    with pytest.raises(TembedError, match=r"pairs 'bird' with 'zebra', but the dataset has no class 'zebra'"):
         look_alike_claims(features, (("bird", "zebra"),), CIFAR)
     with pytest.raises(TembedError, match=r"no class 'zebra'"):
         uncertainty_claims(features, (("zebra", "bird"),), CIFAR)
@@ -146,7 +146,7 @@ def test_entropy_claims_find_what_was_built_in() -> None:
     far = dataclasses.replace(features, mixing=8 * mixing, embedding=8 * mixing @ values)
     claim = {claim.name: claim for claim in uncertainty_claims(far, PASSAGES, CIFAR)}["entropy near class vectors"]
     assert claim.verdict == "does not hold"
-    assert claim.why.endswith("where it holds")
+    assert claim.why.endswith("where the claim holds")
 
 
 def test_points_near_a_vector_are_the_nearest_hundredth() -> None:

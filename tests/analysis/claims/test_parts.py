@@ -66,7 +66,7 @@ def test_mass_on_the_sharing_classes_is_found_where_it_was_put() -> None:
     assert abs(off.values["baseline"].value - 1 / 3) < 1e-6
     assert abs(off.values["chance"].value - 1 / 3) < 1e-6
     assert recovered.values["block: parts"].value == 1
-    assert "block less baseline +0.500" in first.why
+    assert "block minus baseline +0.500" in first.why
     alone = part_claims(other, None, images, images, words, None)
     assert alone[0].verdict == "unclear"
     assert "no baseline with patch scores" in alone[0].why

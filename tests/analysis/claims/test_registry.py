@@ -62,5 +62,5 @@ def test_the_example_of_the_docs_runs() -> None:
 
 
 def test_a_name_is_taken_once() -> None:
-    with pytest.raises(TembedError, match="'hull' are registered already"):
+    with pytest.raises(TembedError, match="'hull' are already registered"):
         register_claim("hull", count_classes)

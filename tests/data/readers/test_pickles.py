@@ -101,5 +101,5 @@ def test_lists_of_lists_of_lists_do_not_explode() -> None:
 
 
 def test_bytes_after_the_end_are_refused() -> None:
-    with pytest.raises(TembedError, match="something follows its end"):
+    with pytest.raises(TembedError, match="extra bytes at the end"):
         read(pickle.dumps({}) + b"x")

@@ -90,7 +90,7 @@ def test_single_seeds_are_marked(tmp_path: Path) -> None:
     assert "| RN26 | 88.76 | 89.52 | -0.76 | 1 | 8 |" in text
     assert "some cells have one seed only" in text
     assert "this is not the paper's training" in text
-    assert "-0.16 | 1 and 1 | needs two seeds or more of each" in text
+    assert "-0.16 | 1 and 1 | needs two or more seeds of each network" in text
 
 
 def full(put: Put) -> None:

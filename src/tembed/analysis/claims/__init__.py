@@ -22,7 +22,7 @@ _MEASUREMENTS: dict[str, Measurement] = {}
 def register_claim(name: str, measure: Measurement) -> None:
     """Add a family of claims: every later analysis reports what ``measure`` returns."""
     if name in _MEASUREMENTS:
-        raise TembedError(f"the claims {name!r} are registered already: choose another name")
+        raise TembedError(f"the claims {name!r} are already registered: choose another name")
     _MEASUREMENTS[name] = measure
 
 

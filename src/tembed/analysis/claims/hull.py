@@ -23,7 +23,7 @@ ROUNDING = 1e-5
 ENOUGH = 0.95
 """Share of the patches that must lie in the hull of the class vectors for the claim to hold."""
 NAMES_LENGTH = 60
-"""Longest list of class names in a reason, in characters."""
+"""Maximum length of the list of class names in a reason, in characters."""
 
 
 def extreme(mixing: Floats) -> NDArray[np.bool_]:
@@ -50,9 +50,9 @@ def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> li
         inner = inner[: NAMES_LENGTH - 3] + "…"
     why = (
         f"{int(vertices.sum())} of {len(vertices)} class vectors are extreme"
-        + (f" (not {inner})" if inner else "")
-        + f"; {inside.value:.1%} of the patches lie in the hull of the class vectors and zero ({ENOUGH:.0%} asked "
-        "for). Divided by the sum of their weights all do, by construction"
+        + (f" (not extreme: {inner})" if inner else "")
+        + f"; {inside.value:.1%} of the patches lie in the hull of the class vectors and zero ({ENOUGH:.0%} "
+        "needed). Embeddings divided by the sum of their weights all do, by construction"
     )
     values = {
         "extreme class vectors": Measure(float(vertices.mean())),
@@ -61,7 +61,7 @@ def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> li
     }
     definition = (
         "share of the class vectors that are extreme points of all embeddings, class vectors and zero; share of the "
-        "patches in the hull of class vectors and zero, that is, with mixing weights of sum 1 or less"
+        "patches in the hull of class vectors and zero, that is, with mixing weights that sum to 1 or less"
     )
     return [Claim(name, PAPER, definition, verdict, why, values)]
 

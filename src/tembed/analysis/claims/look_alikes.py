@@ -11,8 +11,8 @@ from tembed.arrays import Floats, Int64
 from tembed.claims import Claim, not_measured
 from tembed.errors import TembedError
 
-PAPER = "by their predictions similar patches (car, truck) lie apart; the embedding vectors bring them close"
-NO_PAIRS = "the record of the dataset names no pairs of look-alikes"
+PAPER = "similar patches (car, truck) lie apart by their predictions; the embedding vectors bring them close"
+NO_PAIRS = "the dataset's record lists no pairs of look-alikes"
 
 Pair = tuple[str, str]
 
@@ -29,12 +29,12 @@ def look_alike_claims(features: Features, pairs: Sequence[Pair], classes: Sequen
         numbers = class_numbers(pair, classes)
         in_predictions = pair_distance(features.softmax, features.labels, numbers)
         in_embedding = pair_distance(features.embedding, features.labels, numbers)
-        verdict, why = decide(bootstrap.difference(in_predictions, in_embedding), "predictions less f':")
+        verdict, why = decide(bootstrap.difference(in_predictions, in_embedding), "predictions minus f':")
         claims.append(
             Claim(
                 f"{name}: {pair[0]} and {pair[1]}",
                 PAPER,
-                "distance of the two classes' mean vectors, divided by the mean distance of all pairs of classes",
+                "distance between the two classes' mean vectors, divided by the mean over all pairs of classes",
                 verdict,
                 why,
                 {"predictions": bootstrap.measure(in_predictions), "f'": bootstrap.measure(in_embedding)},
@@ -48,14 +48,14 @@ def class_numbers(pair: Pair, classes: Sequence[str]) -> tuple[int, int]:
     for name in pair:
         if name not in classes:
             raise TembedError(
-                f"the record of the dataset pairs {pair[0]!r} with {pair[1]!r}, but it has no class {name!r}: correct "
-                "its look_alikes and passages"
+                f"the dataset's record pairs {pair[0]!r} with {pair[1]!r}, but the dataset has no class {name!r}: "
+                "correct the look_alikes and passages of the record"
             )
     return classes.index(pair[0]), classes.index(pair[1])
 
 
 def pair_distance(points: Floats, labels: Int64, pair: tuple[int, int]) -> Statistic:
-    """The distance of two class means over the mean distance of all pairs, as a function of the images' weights."""
+    """The distance of two class means, divided by the mean over all pairs, as a function of the images' weights."""
     by_image = points.reshape(len(labels), -1, points.shape[1]).mean(1, dtype=np.float64)
     by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     rows, columns = np.triu_indices(len(by_class), 1)

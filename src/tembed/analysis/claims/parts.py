@@ -18,19 +18,19 @@ from tembed.data.types import ImageSet
 from tembed.extras import needs
 
 VISIBLE = 8
-"""Pixels of a part that a patch must cover to show it."""
+"""Pixels of a part that a patch must cover for the part to count as visible."""
 RECOVERED = 0.05
-"""Adjusted mutual information with the parts above which the words count as recovering them."""
+"""The words count as recovering the parts if their adjusted mutual information exceeds this."""
 SHARED = "a patch of a part that several classes share matches those classes (0.5 plane + 0.5 bird = wing)"
 ENTITIES = "different mixtures of classes are different semantic entities, such as wing, tire and fur"
 UNKNOWN = "the parts of this dataset are not known"
 ON_SHARING = (
     "mean score mass on the classes S that share the patch's leading part, over patches whose part is shared by "
-    "two or more classes; by chance |S| / C. The image's own class is always in S"
+    "two or more classes; chance level |S| / C. The image's own class is always in S"
 )
 OFF_TRUE = (
     "of the mass that these patches do not give to their image's class, the share that goes to the other classes "
-    "of S; by chance (|S| - 1) / (C - 1)"
+    "of S; chance level (|S| - 1) / (C - 1)"
 )
 NAMES = ("mass on the sharing classes", "mass off the true class", "words recover parts")
 
@@ -80,7 +80,7 @@ def part_claims(
 ) -> list[Claim]:
     """Score mass on the classes that share a part, and how well words recover the parts.
 
-    ``sample``: the images of the features. ``test_images``: all images that tell which classes share which parts.
+    ``sample``: the images of the features. ``test_images``: these show which classes share which parts.
     """
     if sample.part_map is None:
         return [not_measured(n, p, UNKNOWN) for n, p in zip(NAMES, (SHARED, SHARED, ENTITIES), strict=True)]
@@ -90,7 +90,7 @@ def part_claims(
     note = "" if len(networks) == 2 else "; no baseline with patch scores (deep supervision) was given to compare with"
     leading = leading_part(part_pixels(sample.part_map, len(sample.parts), features.map_size, features.window))
     truth = features.labels[features.image_of]
-    sharing = classes_with_part(test_images)[leading]  # (P, C): the classes that share what the patch shows
+    sharing = classes_with_part(test_images)[leading]  # (P, C): the classes that share the patch's part
     return [
         *_mass_claims(networks, sharing, truth, Bootstrap(features.labels, seed), note),
         _recovery_claim(networks, leading, truth, note),
@@ -100,7 +100,7 @@ def part_claims(
 def _mass_claims(
     networks: Networks, sharing: NDArray[np.bool_], truth: Int64, bootstrap: Bootstrap, note: str
 ) -> list[Claim]:
-    """Score mass on the sharing classes, over all mass and over the mass off the true class."""
+    """Score mass on the sharing classes, as a share of all mass and of the mass off the true class."""
     images, classes = len(bootstrap.labels), sharing.shape[1]
     size = sharing.sum(1)
     counted = (size >= 2) & (size < classes)
@@ -120,7 +120,7 @@ def _mass_claims(
         values = {column: bootstrap.measure(share) for column, share in shares.items()}
         values["chance"] = Measure(chance)
         gain = bootstrap.difference(shares["block"], _constant(chance))
-        verdict, why = decide(gain, "block less chance:")
+        verdict, why = decide(gain, "block minus chance:")
         if "baseline" in shares:
             why += "; " + _less_baseline(bootstrap.difference(shares["block"], shares["baseline"]))
         claims.append(Claim(name, SHARED, definition, verdict, why + note, values))
@@ -137,22 +137,22 @@ def _recovery_claim(networks: Networks, leading: Int64, truth: Int64, note: str)
         values[f"{column}: classes"] = Measure(float(score(truth[shows], words.word_of[shows])))
     found = values["block: parts"].value
     verdict: Verdict = "holds" if found > RECOVERED else "does not hold"
-    why = f"adjusted mutual information {found:.3f} with the parts (more than {RECOVERED} asked for)"
+    why = f"adjusted mutual information {found:.3f} with the parts (more than {RECOVERED} needed)"
     if "baseline" in networks:
         why += "; " + _less_baseline(Measure(found - values["baseline: parts"].value))
     definition = (
         "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance), and "
-        "beside it that of the word and the image's class"
+        "for comparison that of the word and the image's class"
     )
     return Claim(NAMES[2], ENTITIES, definition, verdict, why + note, values)
 
 
 def _less_baseline(difference: Measure) -> str:
-    """The difference of block and baseline, and whether it is clear."""
+    """The difference between block and baseline, and whether it is clear."""
     low, high = difference.low, difference.high
     if low is None or high is None:
-        return f"block less baseline {difference.value:+.3f}"
-    text = f"block less baseline {difference.value:+.3f} [{low:+.3f}, {high:+.3f}]"
+        return f"block minus baseline {difference.value:+.3f}"
+    text = f"block minus baseline {difference.value:+.3f} [{low:+.3f}, {high:+.3f}]"
     return f"{text}, no clear difference" if low <= 0 <= high else text
 
 

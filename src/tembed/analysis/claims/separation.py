@@ -15,9 +15,10 @@ from tembed.extras import needs
 from tembed.reporting.progress import SILENT, Progress
 
 K = 10
-"""Neighbours that purity looks at."""
+"""Number of neighbours per patch for purity."""
 PAPER = (
-    "before the last stage the baseline's features lie scattered; animals and vehicles part in the block, not before it"
+    "the baseline's features before the last stage are scattered; animals and vehicles separate in the block, "
+    "not before it"
 )
 
 
@@ -59,8 +60,8 @@ def separation_claims(
     claims = [
         _claim(
             "class purity",
-            f"mean share of a patch's {K} nearest patches of other images that show its class; "
-            f"by chance {np.square(class_share).sum():.3f}",
+            f"mean share of the {K} nearest patches from other images that show the patch's class; "
+            f"chance level {np.square(class_share).sum():.3f}",
             points["class"],
             bootstrap,
         )
@@ -69,19 +70,19 @@ def separation_claims(
         (
             "super",
             "super-class purity",
-            f"the same for super-classes; by chance {np.square(share).sum():.3f}",
+            f"the same for super-classes; chance level {np.square(share).sum():.3f}",
         ),
         (
             "silhouette",
             "super-class silhouette",
             "mean of (b - a) / max(a, b), with a the mean distance of a patch to its super-class and b to the nearest "
-            "other one, patches of its own image left out; 0 if nothing separates",
+            "other one; patches of its own image are left out; 0 means no separation",
         ),
         (
             "probe",
             "super-class probe",
-            "share of the patches whose super-class a logistic regression finds that was fitted on the other half of "
-            f"the images (both halves in turn); the largest super-class alone gives {share.max():.3f}",
+            "share of the patches whose super-class is predicted correctly by a logistic regression fitted on the "
+            f"other half of the images (both halves in turn); the largest super-class alone gives {share.max():.3f}",
         ),
     ):
         if group_of is None:
@@ -94,7 +95,7 @@ def separation_claims(
 def probe(space: Floats, image_of: Int64, labels: Int64, groups: Int64) -> Array:
     """Whether a linear probe predicts each point's super-class: ``(P,)``.
 
-    It is fitted on one half of each class's images and tested on the other half, both ways.
+    It is fitted on one half of each class's images and tested on the other half, and vice versa.
     """
     linear, errors = needs("sklearn.linear_model"), needs("sklearn.exceptions")
     half = np.zeros(len(labels), np.int64)
@@ -123,7 +124,7 @@ def _claim(name: str, definition: str, points: dict[str, NDArray[np.floating]], 
     for other in ("block input", "baseline"):
         if other in points:
             before = weighted_mean(points[other], images)
-            verdicts.append(decide(bootstrap.difference(after, before), f"output less {other}:"))
+            verdicts.append(decide(bootstrap.difference(after, before), f"output minus {other}:"))
     verdict, why = combine(verdicts)
     return Claim(name, PAPER, definition, verdict, why if "baseline" in points else f"{why}; no baseline given", values)
 

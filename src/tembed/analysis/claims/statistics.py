@@ -10,7 +10,7 @@ from tembed.claims import Measure, Verdict
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]
-"""Weights of the images ``(B, N)`` to a number for each of the ``B`` rows."""
+"""Maps weights of the images ``(B, N)`` to one number per row: ``(B,)``."""
 
 RESAMPLES = 400
 """Bootstrap samples behind an interval."""

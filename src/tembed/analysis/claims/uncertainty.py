@@ -1,6 +1,6 @@
 """Where are the patches' predictions uncertain? Near the zero vector and in the passages between classes (appendix B).
 
-*Scaled* embeddings are ``f'`` divided by the sum of its mixing weights: the same mixture with weights of sum 1.
+*Scaled* embeddings are ``f'`` divided by the sum of its mixing weights: the same mixture with weights that sum to 1.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from tembed.claims import Claim, Measure, not_measured
 from tembed.extras import needs
 
 NEAR, FEWEST = 0.01, 10
-"""The points near a vector: this share of all points, and at least so many."""
+"""The points nearest to a vector count as near it: this share of all points, and at least this many."""
 ZERO = "patches near the zero vector have a larger entropy than those away from it"
-CLOSE = "for the discriminative patches, those near the class vectors, the entropy is smaller"
+CLOSE = "discriminative patches, those near the class vectors, have a smaller entropy"
 BETWEEN = "entropy is higher in the passages between classes than near the class vectors"
 NO_MATCH = "BN-ReLU, unlike a soft-max, lets a patch match no class"
 NOT_FED_BACK = "the scores are not fed back (deep supervision): there is no f'"
-NO_PASSAGES = "the record of the dataset names no passages between classes"
+NO_PASSAGES = "the dataset's record lists no passages between classes"
 
 
 def uncertainty_claims(
@@ -37,10 +37,10 @@ def uncertainty_claims(
     bootstrap = Bootstrap(features.labels, seed)
     length = np.linalg.norm(features.embedding, axis=1)
     correlation = bootstrap.measure(rank_correlation(length, features.entropy, len(features.labels)))
-    verdict, why = decide(_negative(correlation), "minus the correlation:")
+    verdict, why = decide(_negative(correlation), "negated correlation:")
     definition = "Spearman's rank correlation of |f'| and the patch's entropy"
     unmatched = bootstrap.mean((features.mixing <= 0).all(1).astype(float))
-    # Zero stays zero.
+    # A mixture without weights stays zero instead of 0 / 0.
     scaled = features.embedding / np.maximum(features.mixing.sum(1, keepdims=True), np.finfo(np.float32).tiny)
     return [
         Claim("entropy near zero", ZERO, definition, verdict, why, {"block": correlation}),
@@ -83,17 +83,17 @@ def near(points: Floats, vector: Floats) -> NDArray[np.bool_]:
 def _near_class_vectors(
     embedding: Floats, scaled: Floats, values: Floats, entropy: Floats, bootstrap: Bootstrap
 ) -> Claim:
-    """Entropy near the class vectors against all the rest, by ``f'`` and by scaled ``f'``."""
+    """Entropy near the class vectors, compared with all other patches, by ``f'`` and by scaled ``f'``."""
     images, measures, verdicts = len(bootstrap.labels), {}, {}
     for name, points in (("f'", embedding), ("f' / sum of weights", scaled)):
         close = np.logical_or.reduce([near(points, value) for value in values])
         inside, outside = (weighted_mean(np.where(which, entropy, np.nan), images) for which in (close, ~close))
-        verdicts[name] = decide(bootstrap.difference(outside, inside), f"elsewhere less near, by {name}:")
+        verdicts[name] = decide(bootstrap.difference(outside, inside), f"elsewhere minus near, by {name}:")
         measures[f"near, by {name}"] = bootstrap.measure(inside)
         measures[f"elsewhere, by {name}"] = bootstrap.measure(outside)
     definition = (
         f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to each class vector, against all others; by f' "
-        "as it is, which decides, and by f' with its mixing weights scaled to sum 1"
+        "itself, which decides the verdict, and by f' with its mixing weights scaled to sum to 1"
     )
     verdict, why = verdicts["f'"]
     other, why_other = verdicts["f' / sum of weights"]
@@ -103,7 +103,7 @@ def _near_class_vectors(
         CLOSE,
         definition,
         verdict,
-        f"{why}; {why_other}, where it {other_text}",
+        f"{why}; {why_other}, where the claim {other_text}",
         measures,
     )
 
@@ -116,13 +116,13 @@ def _in_passages(
     classes: Sequence[str],
     bootstrap: Bootstrap,
 ) -> list[Claim]:
-    """Entropy half way between two class vectors against that near the two, by scaled ``f'``."""
+    """Entropy halfway between two class vectors, compared with that near either of them, by scaled ``f'``."""
     name, images = "entropy in passages", len(bootstrap.labels)
     if not passages:
         return [not_measured(name, BETWEEN, NO_PASSAGES)]
     definition = (
         f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of the two class vectors, against "
-        "that of those nearest to either vector; by f' with its mixing weights scaled to sum 1"
+        "the patches nearest to either vector; by f' with its mixing weights scaled to sum to 1"
     )
     claims = []
     for pair in passages:
@@ -130,7 +130,7 @@ def _in_passages(
         between = near(scaled, (first + second) / 2)
         beside = (near(scaled, first) | near(scaled, second)) & ~between
         inside, outside = (weighted_mean(np.where(which, entropy, np.nan), images) for which in (between, beside))
-        verdict, why = decide(bootstrap.difference(inside, outside), "passage less ends:")
+        verdict, why = decide(bootstrap.difference(inside, outside), "passage minus ends:")
         measures = {
             "passage": bootstrap.measure(inside),
             "near the two class vectors": bootstrap.measure(outside),

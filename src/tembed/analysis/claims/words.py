@@ -15,7 +15,7 @@ def word_claims(words: Words, baseline: Words | None) -> list[Claim]:
     return [
         Claim(
             "words that mix classes",
-            "combinations of the classes make words of their own, beside words of a single class",
+            "combinations of the classes make words of their own, in addition to words of a single class",
             f"of {count} words, those whose centre has two or more classes above {MIXED}",
             "holds" if 0 < mixed < count else "does not hold",
             f"{mixed:.0f} of {count} words mix two or more classes, {count - mixed:.0f} do not",

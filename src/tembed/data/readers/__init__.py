@@ -1,4 +1,4 @@
-"""Readers of every form in which images are published: bytes on disk to labelled images.
+"""Readers for every layout in which images are published: they turn bytes on disk into labelled images.
 
 ``archives`` opens a folder, a zip or a tar; ``images`` decodes pictures; ``pickles`` reads pickles without running
 them. ``folders``, ``cifar`` and ``mini_imagenet`` each read a layout and return a `Reading`, defined in ``reading``.

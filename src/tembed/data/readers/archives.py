@@ -108,7 +108,7 @@ class _Folder:
         for folder, folders, files in os.walk(path, followlinks=True, onerror=_raise):
             real = os.path.realpath(folder)
             folders[:] = [] if real in seen else [one for one in folders if not _hidden(one)]
-            if real in seen:  # a link that leads back
+            if real in seen:  # a link to a folder that was already visited
                 continue
             seen.add(real)
             start = os.path.relpath(folder, path)
@@ -180,7 +180,7 @@ class _Tar:
                 self._members[name] = member
         _check_unpacked_size(path, total)
         stream.seek(end)
-        if stream.read(512) != bytes(512):  # tarfile does not notice a cut between two members
+        if stream.read(512) != bytes(512):  # tarfile does not notice a file that is cut off between two members
             raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
         self.names = tuple(sorted(self._members))
 
@@ -244,7 +244,7 @@ def _check_unpacked_size(path: Path, unpacked: int) -> None:
 
 
 def _safe(path: Path, name: str) -> str:
-    """The member's name without ``./``; a name that points outside refuses the archive."""
+    """The member's name without ``./``. An archive with a name that points outside it is refused."""
     plain = _printable(name.replace("\\", "/"))
     folders = [folder for folder in plain.split("/") if folder not in ("", ".")]
     if ".." in folders or plain.startswith("/") or plain[1:3] == ":/":
@@ -253,7 +253,7 @@ def _safe(path: Path, name: str) -> str:
 
 
 def _zip_name(member: zipfile.ZipInfo) -> str:
-    """Some packers write UTF-8 names without saying so; zipfile then reads them as code page 437."""
+    """Undo zipfile's decoding as code page 437 of UTF-8 names, which some packers write without the UTF-8 flag."""
     if member.flag_bits & 0x800:
         return member.filename
     try:

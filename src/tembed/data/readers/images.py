@@ -1,8 +1,8 @@
 """Decodes images to RGB pixels: a single one, a batch, or all images of an archive in several processes.
 
-Greyscale becomes grey RGB; transparency is laid on white; palettes, CMYK and YCbCr are converted; 16-bit values are
-scaled to 8; the camera's rotation mark (EXIF) is applied; an animation gives its first frame. The decoding processes
-import this module, so it imports nothing heavy.
+Greyscale becomes grey RGB; transparent pixels are blended with white; palettes, CMYK and YCbCr are converted; 16-bit
+values are scaled to 8; the camera's rotation (EXIF) is applied; only the first frame of an animation is used. The
+decoding processes import this module, so it imports nothing heavy.
 """
 
 import io
@@ -209,7 +209,7 @@ def _encoded_batches(archive: Archive, items: list[Item]) -> Iterator[tuple[list
 
 
 def _run_now(work: Callable[..., list[Decoded]], *arguments: object) -> Future[list[Decoded]]:
-    """`submit` of a pool, without a pool."""
+    """Like `submit` of a pool, but runs the work at once in this process."""
     future: Future[list[Decoded]] = Future()
     future.set_result(work(*arguments))
     return future

@@ -41,7 +41,7 @@ def read_csvs(archive: Archive, folder: str, size: int | None, skip_broken: bool
             if path is None:
                 missing.append(f"{table} line {line}: {candidates[0]} does not exist")
             elif path in label_of:
-                raise TembedError(f"{where(archive, folder + table)} line {line} names {file} again: remove one")
+                raise TembedError(f"{where(archive, folder + table)} line {line} names {file} again: remove one row")
             else:
                 label_of[path] = label
     if missing and not skip_broken:

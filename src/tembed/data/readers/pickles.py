@@ -25,7 +25,7 @@ def read_pickle(stream: IO[bytes], size: int, where: str) -> dict[str, Any]:
     try:
         found = _plain(_Reader(_Bounded(stream, size)).load(), {}, 0)
         if stream.read(1):  # reading to the end also makes an archive verify its checksum
-            raise EOFError("something follows its end")
+            raise EOFError("it has extra bytes at the end")
     except _Refused as error:
         raise TembedError(
             f"{where} is a pickle that contains {error}; only arrays, strings, numbers and lists are read, "
@@ -86,7 +86,7 @@ class _Maker:
         return self._make(*arguments)
 
     def __setstate__(self, state: Any) -> None:
-        raise _Refused("a changed function")
+        raise _Refused("a function with changed state")
 
 
 def _build(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:

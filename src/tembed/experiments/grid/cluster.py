@@ -95,9 +95,9 @@ class RayEngine:
 
 
 def connect(address: str) -> Any:
-    """The ``ray`` module, connected to a running cluster. `TembedError` without Ray or without a cluster."""
+    """The ``ray`` module, connected to a running cluster. Raises `TembedError` without Ray or without a cluster."""
     try:
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; silences a warning
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the future default; silences a warning
         import ray
     except ModuleNotFoundError:
         raise TembedError("the engine ray needs the package ray: pip install 'tembed[ray]'") from None
@@ -115,7 +115,7 @@ def connect(address: str) -> Any:
 
 
 def check_reachable(address: str) -> None:
-    """`TembedError` unless something listens at ``host:port``; Ray itself would try for a minute."""
+    """Raise `TembedError` unless something listens at ``host:port``; Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise TembedError(f"`address` is {address!r}; it must have the form HOST:PORT, such as 10.0.0.5:6379")

@@ -15,7 +15,7 @@ ExitStatus = Literal["finished", "busy", "stopped", "failed", "lost"]
 
 @dataclass(frozen=True)
 class RunExit:
-    """The end of a run's worker. ``busy``: another process trains this run. ``lost``: the machine is gone."""
+    """How a run's worker ended. ``busy``: another process trains this run. ``lost``: the machine is gone."""
 
     run: GridRun
     status: ExitStatus
@@ -44,8 +44,8 @@ class Engine(Protocol):
 class LocalEngine:
     """``jobs`` workers at a time on this machine, with ``threads`` threads each.
 
-    The default is one job per core with one thread: two runs of one thread finish sooner than two runs of two threads
-    one after the other. The number of threads affects the last bits of a result.
+    The default is one job per core with one thread: on two cores, two runs side by side with one thread each finish
+    sooner than one after the other with two threads each. The number of threads affects the last bits of a result.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ def make_engine(
     gpus: float | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> Engine:
-    """The engine of this kind. `TembedError` for a setting that it does not have."""
+    """The engine of this kind. Raises `TembedError` for a setting that it does not have."""
     foreign = {"jobs": jobs} if kind == "ray" else {"address": address, "cpus": cpus, "gpus": gpus}
     for name, value in foreign.items():
         if value is not None:

@@ -1,7 +1,7 @@
 """The runs of a grid as a table, with an estimate of the time that each still needs.
 
 The estimate measures a few real training steps of each network, loss and batch size on this machine, on noise of the
-images' size, and multiplies. The fastest step counts: it is the time on a machine without other load. A step that
+images' size, and extrapolates. The fastest step counts: it is the time on a machine without other load. A step that
 takes seconds, as with 600 samples, is measured on a few images.
 """
 
@@ -26,7 +26,7 @@ from tembed.training.schedule import image_side
 from tembed.training.weights import build
 
 MEASURED_SECONDS = 1.0
-"""How long to repeat a training step."""
+"""How long to repeat a training step, in seconds."""
 SHARES = (0.65, 0.15, 0.20)
 """Train, validation and test of the paper's split."""
 DAY = 86400.0
@@ -52,7 +52,7 @@ class Speed:
 
 
 def preview(grid: Grid, runs: list[GridRun], root: str, threads: int, jobs: int | None) -> str:
-    """The table, the total, and warnings. ``jobs``: how many runs go on at a time, if that is known."""
+    """The table, the total, and warnings. ``jobs``: the number of runs at a time, if known."""
     torch.set_num_threads(threads)
     rows, warnings, left = [("run", "state", "epochs", "time left")], {}, []
     speeds: dict[object, Speed] = {}
@@ -130,7 +130,7 @@ def _evaluation_seconds(model: torch.nn.Module, size: DataSize, slow: bool) -> f
 
 
 class _Stopwatch:
-    """Wall time, or CPU time if that is less, because then other processes used the machine meanwhile."""
+    """Wall time, or CPU time if that is smaller: then other processes used the machine meanwhile."""
 
     def __enter__(self) -> "_Stopwatch":
         self.start = time.perf_counter(), time.process_time()
@@ -156,7 +156,7 @@ def _speed_key(recipe: Recipe) -> tuple[object, ...]:
 
 
 def _describe(recipe: Recipe) -> str:
-    """Enough of a recipe to recognise it."""
+    """A short description by which the user recognises a recipe."""
     maximizer = "" if recipe.maximizer in (None, "bn-relu") else f" with {recipe.maximizer}"
     samples = " (600 samples per pixel)" if recipe.maximizer == "perturbed-sampled" else ""
     return f"{recipe.model}{maximizer}{samples} on {recipe.data}, batch {recipe.batch_size}, {recipe.epochs} epochs,"

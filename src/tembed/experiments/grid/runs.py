@@ -2,7 +2,7 @@
 
 Several grids may share one folder of runs. A run is found by its recipe, so a run that another grid or `tembed train`
 started or finished counts too. A grid keeps its own notes about a run (log, last error, progress) beside the runs in
-``.grid``, so run folders look the same whoever started them.
+``.grid``, so run folders look the same no matter what started them.
 """
 
 import fcntl
@@ -118,8 +118,8 @@ def note_path(runs: Path, name: str, kind: str) -> Path:
 def locate_runs(recipes: tuple[Recipe, ...], runs: Path) -> list[GridRun]:
     """One `GridRun` for each complete recipe: the folder in ``runs`` with a run of this recipe, or a new folder.
 
-    A finished run wins over an unfinished one. A new folder is called `run_name`, with a number behind it if a run of
-    another recipe has that folder, as `tembed train` of older versions could leave it.
+    A finished run wins over an unfinished one. A new folder is called `run_name`, with a number appended if that folder
+    holds a run of another recipe, which older versions of `tembed train` could leave there.
     """
     existing: dict[Recipe, list[Run]] = {}
     for path in sorted(runs.glob("*/recipe.json")):

@@ -12,7 +12,7 @@ from tembed.reporting.progress import Progress
 
 POLL_SECONDS = 0.2
 HIDDEN = ("share", "seconds_left")
-"""Numbers of a progress note that the bar shows in its own way."""
+"""Numbers of a progress note that are not printed beside the bar: the bar itself shows them."""
 MAX_LOSSES = 5
 """How often a run may lose its machine before it counts as failed."""
 
@@ -25,7 +25,7 @@ class StopRequest(Protocol):
 
 @dataclass
 class Outcome:
-    """The runs of a grid by how they ended."""
+    """The runs of a grid, grouped by how they ended."""
 
     finished: list[GridRun] = field(default_factory=list)
     """finished by this command"""
@@ -130,7 +130,7 @@ class Scheduler:
             self.outcome.not_started.append(run)
         elif ended.status == "stopped":
             self.outcome.stopped.append(run)
-            self.progress.say(f"{run.name} was stopped, and its state saved")
+            self.progress.say(f"{run.name} was stopped, and its state was saved")
         elif ended.status == "lost" and self.losses[run] < MAX_LOSSES:
             self.losses[run] += 1
             self.progress.say(f"{run.name} lost its machine ({ended.reason}); resuming it elsewhere")

@@ -81,7 +81,7 @@ def load_grid(source: str, changes: dict[str, Any] | None = None, progress: Prog
 
 
 def expand(values: dict[str, Any]) -> tuple[Recipe, ...]:
-    """The complete recipes for the keys of a grid, without duplicates, the seeds of a setting together."""
+    """The complete recipes for the keys of a grid, without duplicates; the seeds of a setting are adjacent."""
     _check_keys(values)
     preset = values.get("preset", "paper")
     if preset not in PRESETS:
@@ -97,7 +97,7 @@ def expand(values: dict[str, Any]) -> tuple[Recipe, ...]:
 
 
 def check_datasets(grid: Grid, root: str, *, stored: bool) -> None:
-    """`TembedError` for an unknown dataset, and with ``stored`` also for one that is not in ``root`` yet."""
+    """Raise `TembedError` for an unknown dataset, and with ``stored`` also for one that is not in ``root`` yet."""
     from tembed.data import dataset, list_datasets
     from tembed.data.storage import is_stored, stored_names
 
@@ -129,7 +129,7 @@ def _check_keys(values: dict[str, Any]) -> None:
 
 def _nearest(name: str, names: list[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}"
 
 
 def _choices(key: str, value: Any) -> list[Any]:
@@ -142,7 +142,7 @@ def _choices(key: str, value: Any) -> list[Any]:
 
 
 def _as_floats(value: Any) -> Any:
-    """TOML writes 1 for 1.0; the recipe of both must be the same."""
+    """TOML files may have 1 for 1.0; both must give the same recipe."""
     if isinstance(value, dict):
         return {name: _as_floats(entry) for name, entry in value.items()}
     return float(value) if type(value) is int else value

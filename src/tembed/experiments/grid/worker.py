@@ -29,7 +29,7 @@ BUSY, FAILED, STOPPED = 75, 1, 143
 
 @dataclass(frozen=True)
 class GridJob:
-    """All that a worker needs to know, as plain values.
+    """Everything that a worker needs to know, as plain values.
 
     ``threads`` affects the last bits of a result, so every engine sets it. ``gpus``: how many the engine reserved; None
     leaves the choice to the machine. ``plugins``: the user's modules to import before the recipe is read.

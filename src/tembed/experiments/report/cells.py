@@ -43,7 +43,7 @@ class Cell:
 
     @property
     def measured_on(self) -> str:
-        """The dataset, its copy and its test set. Only cells that agree in it can be compared."""
+        """The dataset, its copy and its test set. Only cells that agree on all three can be compared."""
         return f"{self.recipe.data} {self.data_sha256[:8]} {self.test_images}"
 
     @property
@@ -91,7 +91,7 @@ def regime_of(recipe: Recipe) -> Regime:
 def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
     """The regime of a complete recipe in words: the nearest preset, epochs, split, and other changes.
 
-    ``without`` names fields to leave out, because the text beside it has them.
+    ``without`` names fields to leave out because the surrounding text mentions them.
     """
     mentioned = ("epochs", "split", "split_seed", "train_images", *without)
     regime = dict(regime_of(recipe))

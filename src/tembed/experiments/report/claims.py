@@ -8,7 +8,7 @@ from tembed.paper import ACCURACY, CLAIMS, DATASETS, Comparison, PaperClaim
 
 LEVEL = 0.05
 TIE = 1e-6
-"""Sums of accuracies that differ by less are equal; the paper prints two decimals."""
+"""Sums of accuracies that differ by less than this count as equal; the paper prints two decimals."""
 
 Accuracies = Mapping[tuple[str, str], Sample]
 """The accuracies by network and dataset."""

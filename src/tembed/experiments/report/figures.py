@@ -112,7 +112,7 @@ def maximizer_figure(cells: list[Cell]) -> list[Element]:
 
 
 def depth_figure(regimes: Regimes) -> list[Element]:
-    """§4.1, number of blocks: RN26 and RN38 with and without the block, beside the paper's."""
+    """§4.1, depth: RN26 and RN38 with and without the block, beside the paper's numbers."""
     elements: list[Element] = [Heading("Depth: two or three units per stage")]
     for cells in regimes.values():
         for data, models in by_data(cells).items():

@@ -25,7 +25,7 @@ class Sample:
 
     @property
     def std(self) -> float | None:
-        """With n - 1; None for one value."""
+        """The standard deviation with n - 1; None for a single value."""
         return statistics.stdev(self.values) if self.n > 1 else None
 
 
@@ -48,11 +48,11 @@ def contrast(plus: Sequence[Sample], minus: Sequence[Sample]) -> Difference:
     difference = math.fsum(s.mean for s in plus) - math.fsum(s.mean for s in minus)
     samples = [*plus, *minus]
     if any(sample.n < 2 for sample in samples):
-        return Difference(difference, None, "needs two seeds or more of each")
+        return Difference(difference, None, "needs two or more seeds of each network")
     variances = [(sample.std or 0.0) ** 2 / sample.n for sample in samples]
     total = sum(variances)
     if total == 0:
-        return Difference(difference, None, "needs seeds that differ")
+        return Difference(difference, None, "needs seeds with different results")
     freedom = total**2 / sum(v**2 / (sample.n - 1) for v, sample in zip(variances, samples, strict=True))
     p = 2 * needs("scipy.stats").t.sf(abs(difference) / math.sqrt(total), freedom)
     return Difference(difference, float(p))

@@ -105,8 +105,8 @@ def block_against_baseline(regimes: Regimes) -> list[Element]:
         Heading("Block against baseline"),
         Text(
             "Welch's two-sided t-test on the test accuracies of the seeds. Corrected: with Holm's method for all tests "
-            "of a table. Two or three seeds reveal large differences only: a difference that is not significant is "
-            "not shown to be zero."
+            "of a table. Two or three seeds reveal only large differences: one that is not significant may still be "
+            "real."
         ),
     ]
     any_pair = False
