@@ -122,7 +122,7 @@ def _mass_claims(
         gain = bootstrap.difference(shares["block"], _constant(chance))
         verdict, why = decide(gain, "block minus chance:")
         if "baseline" in shares:
-            why += "; " + _less_baseline(bootstrap.difference(shares["block"], shares["baseline"]))
+            why += "; " + _minus_baseline(bootstrap.difference(shares["block"], shares["baseline"]))
         claims.append(Claim(name, SHARED, definition, verdict, why + note, values))
     return claims
 
@@ -139,7 +139,7 @@ def _recovery_claim(networks: Networks, leading: Int64, truth: Int64, note: str)
     verdict: Verdict = "holds" if found > RECOVERED else "does not hold"
     why = f"adjusted mutual information {found:.3f} with the parts (more than {RECOVERED} needed)"
     if "baseline" in networks:
-        why += "; " + _less_baseline(Measure(found - values["baseline: parts"].value))
+        why += "; " + _minus_baseline(Measure(found - values["baseline: parts"].value))
     definition = (
         "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance), and "
         "for comparison that of the word and the image's class"
@@ -147,7 +147,7 @@ def _recovery_claim(networks: Networks, leading: Int64, truth: Int64, note: str)
     return Claim(NAMES[2], ENTITIES, definition, verdict, why + note, values)
 
 
-def _less_baseline(difference: Measure) -> str:
+def _minus_baseline(difference: Measure) -> str:
     """The difference between block and baseline, and whether it is clear."""
     low, high = difference.low, difference.high
     if low is None or high is None:
