@@ -90,7 +90,7 @@ def test_a_restored_optimizer_takes_the_same_steps_bit_for_bit(name: str) -> Non
 
 
 def test_a_checkpoint_from_before_torchs_adamw_is_converted() -> None:
-    """Its moments had other names; with them restored, the next step is that of a run that was never stopped."""
+    """Its moments had other names. After restoring them, the next step is that of a run that was never stopped."""
     recipe = Recipe.fast("rn26", "cifar10", lr=0.01)
     whole, old = network(), network()
     first, second = make_optimizer(recipe, whole), make_optimizer(recipe, old)
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused() -> None:
     adam = make_optimizer(Recipe("rn26", "cifar10"), model)
     take_step(model, adam, 0)
     tensors = gather(State(), model, adam)
-    with pytest.raises(TembedError, match="its optimizer is not that of this model"):
+    with pytest.raises(TembedError, match="its optimizer state does not fit this model"):
         restore(State().plain(), {k: v for k, v in tensors.items() if ".0.weight." not in k}, model, adam)
 
 
