@@ -2,9 +2,8 @@
 
     python benchmarks/analysis.py [--images-per-class 80] [--out DIR]
 
-Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. The folder must be new, so that no
-cache is used. Set the number of threads with OMP_NUM_THREADS. Limits: 12 minutes on 2 cores and 3 GB; target: 6
-minutes.
+Needs CIFAR-10 (`tembed data get cifar10`) and the shipped weights. The folder must be new, so that no cache is used.
+Set the number of threads with OMP_NUM_THREADS. Limits: 12 minutes on 2 cores and 3 GB; target: 6 minutes.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/loader.py
 
 The per-image pipeline is the usual one: a Dataset that pads, crops and flips with Pillow and normalises with NumPy, in
-a ``DataLoader(num_workers=0)``. Each round times the two loaders and a training step in turn, so that a busy machine
-slows them all; the figures are medians over the rounds. Takes about a minute and needs no dataset on disk.
+a ``DataLoader(num_workers=0)``. Each round times the two loaders and a training step in turn, so that other load
+affects all of them equally. The figures are medians over the rounds. Takes about a minute and needs no dataset on disk.
 """
 
 import statistics

@@ -1,10 +1,10 @@
 """Soft maximizers side by side: time, memory and error at the activation shapes of RN20 (§4.1).
 
-    python benchmarks/maximizers.py            # some minutes on two cores; sample(600) takes most of them
+    python benchmarks/maximizers.py            # a few minutes on two cores, mostly for sample(600)
     python benchmarks/maximizers.py --rounds 1
 
 Every round times every method once at every shape, so that other load affects all of them equally. The table shows the
-medians. The errors are the largest against the integral in float64, of the value and of the gradient. The last lines
+medians. The errors are the largest deviations of value and gradient from the integral in float64. The last lines
 time a training step of RN20 with each maximizer after its six 3x3 convolutions.
 """
 

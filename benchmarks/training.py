@@ -2,13 +2,13 @@
 
     python benchmarks/training.py [MODEL ...]
 
-The plain loop is what a usual script does: maps in NCHW, no fused operations, unfused Adam, and images that are padded,
-cropped, flipped and normalised one at a time. Ours is the step of `tembed train` with the paper's Adam. The table also
-shows what share of the machine's matrix multiplication rate each of them reaches, counting the convolutions and linear
-maps of a step as three times those of the forward pass. At the end, steps of rn26 and of rn26-embed alternate, which
-gives the overhead of the block. Every round runs all of them in turn, so that other load affects all of them equally.
-The numbers are medians over the rounds. Needs no dataset on disk, but an idle machine; there `tembed train` uses
-OMP_WAIT_POLICY=ACTIVE.
+The plain loop is what a typical script does: maps in NCHW, no fused operations, unfused Adam, and images that are
+padded, cropped, flipped and normalised one at a time. Ours is the step of `tembed train` with the paper's Adam. The
+table also shows what share of the machine's matrix multiplication rate each of them reaches, where a step counts as
+three times the convolutions and linear maps of the forward pass. At the end, steps of rn26 and of rn26-embed alternate,
+which gives the overhead of the block. Every round runs all of them in turn, so that other load affects all of them
+equally. The numbers are medians over the rounds. Needs no dataset on disk, but an idle machine, on which `tembed train`
+uses OMP_WAIT_POLICY=ACTIVE.
 """
 
 import statistics
@@ -157,7 +157,7 @@ def main() -> None:
                 flush=True,
             )
     if "rn26-embed" in names:
-        print(f"\nthe block's overhead, {PAIRS} pairs: {overhead():.1%} of a step of rn26 (to reach: 4 %)")
+        print(f"\nthe block's overhead, {PAIRS} pairs: {overhead():.1%} of a step of rn26 (target: 4 %)")
 
 
 IMAGES = generate(BATCH * 8)

@@ -1,9 +1,9 @@
-"""Images per second for each way that torch's threads can wait, alone and beside other work.
+"""Images per second for each way that torch's threads can wait, alone and beside other processes.
 
     python benchmarks/waiting.py
 
-A training step of rn26-embed with as many threads as cores: on an idle machine, beside a process that keeps one core
-busy, and beside a second training of the same kind. The ways differ in how often a waiting thread spins before it
+Times a training step of rn26-embed with as many threads as cores: on an idle machine, beside a process that keeps one
+core busy, and beside a second training of the same kind. The ways differ in how often a waiting thread spins before it
 sleeps (GOMP_SPINCOUNT), from never (OMP_WAIT_POLICY=PASSIVE) to always (ACTIVE). They take turns within a round.
 """
 

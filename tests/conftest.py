@@ -10,7 +10,7 @@ from support.fixtures import use_worlds as use_worlds
 from support.fixtures import worlds as worlds
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-"""The names that tests/setup.sh looks for."""
+"""The browsers that tests/setup.sh looks for."""
 NO_BROWSER = "no browser on the PATH: install chromium (as root on Debian: apt-get install chromium)"
 
 
@@ -27,7 +27,7 @@ def browser() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Give all tests without a browser the same place, so that the summary has one line for all of them."""
+    """Give all tests that lack a browser the same location, so that the summary has one line for all of them."""
     report = yield
     if report.skipped and NO_BROWSER in str(report.longrepr):
         report.longrepr = (__file__, 1, f"Skipped: {NO_BROWSER}")
@@ -56,7 +56,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def check_mark(event: str, arguments: tuple[object, ...]) -> None:
-    """Fail a test that starts another Python without a mark: it would slow down `make check`."""
+    """Fail an unmarked test that starts another Python process: it would slow down `make check`."""
     if event != "subprocess.Popen" or not running or arguments[0] != sys.executable:
         return
     if not any(running[-1].get_closest_marker(mark) for mark in STARTS_PROCESSES):

@@ -13,7 +13,7 @@ from tembed.maximizers import Entropic
 
 
 def looped_patch_mean(f: Tensor, window: tuple[int, int]) -> Tensor:
-    """Border patches average only the features inside the map. An even window has one more row and column after."""
+    """Border patches average only the features inside the map. Even windows have one more row and column at the end."""
     out = torch.zeros_like(f)
     (kh, kw), (height, width) = window, f.shape[2:]
     for i, j in itertools.product(range(height), range(width)):

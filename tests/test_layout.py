@@ -19,7 +19,7 @@ WRITTEN = [
 ]
 """Everything that is written by hand."""
 
-# Which rooms of the package each room may import. A room may always import its own modules and the leaves.
+# Which top-level modules of the package each one may import. Each may always import its own modules and the leaves.
 LEAVES = {"arrays", "claims", "errors", "extras", "files", "lazy", "machine", "paper", "plugins"}
 MATHEMATICS = {"ops", "maximizers", "embedding", "losses"}
 MAY_IMPORT = {
@@ -38,7 +38,7 @@ MAY_IMPORT = {
 }
 
 
-def room(path: Path) -> str:
+def top_level(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -62,13 +62,13 @@ def named(path: Path) -> str:
 def test_imports_point_one_way(path: Path) -> None:
     if path.parent == SOURCE and path.stem == "__init__":
         return
-    rooms = {name.split(".")[1] for name in imported(path) if name.startswith("tembed.")}
-    assert rooms <= MAY_IMPORT.get(room(path), set()) | LEAVES | {room(path), "__version__"}
+    modules = {name.split(".")[1] for name in imported(path) if name.startswith("tembed.")}
+    assert modules <= MAY_IMPORT.get(top_level(path), set()) | LEAVES | {top_level(path), "__version__"}
 
 
-def test_every_room_has_its_rule() -> None:
-    """A new room cannot be imported from anywhere, and can import nothing, until it has a line above."""
-    assert {room(path) for path in MODULES} - {"__init__"} <= LEAVES | set(MAY_IMPORT)
+def test_every_top_level_module_has_a_rule() -> None:
+    """A new module cannot be imported from anywhere, and can import nothing, until it has a line above."""
+    assert {top_level(path) for path in MODULES} - {"__init__"} <= LEAVES | set(MAY_IMPORT)
 
 
 def test_only_the_command_line_imports_tyro() -> None:
@@ -77,7 +77,7 @@ def test_only_the_command_line_imports_tyro() -> None:
 
 
 def test_only_plugins_and_fixed_names_are_imported_by_name() -> None:
-    """A recipe, TOML file or run folder never imports code: only these modules import by a computed name."""
+    """A recipe, TOML file or run folder never imports code: only these modules import names computed at run time."""
     ways = {"importlib", "importlib.import_module", "runpy"}
     callers = {named(path) for path in MODULES if ways & imported(path) or "__import__(" in path.read_text("utf-8")}
     assert callers <= {"plugins.py", "lazy.py", "extras.py", "cli/main.py", "analysis/claims/__init__.py"}

@@ -28,7 +28,7 @@ LINE = "rn26-embed --data dots --preset fast --epochs 6 --batch-size 9 --start-s
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Two processes for each core."""
+    """Two busy processes per core."""
     spin = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]
     try:
@@ -49,7 +49,7 @@ def test_the_users_choice_is_kept() -> None:
     [
         ([5.0, 7.0], [5.1, 7.1], SPINNING),
         ([5.0, 7.0], [5.1, 7.0], ASLEEP),  # the second core is busy
-        ([], [], ASLEEP),  # the system does not say
+        ([], [], ASLEEP),  # the system does not report idle times
     ],
 )
 def test_threads_spin_if_all_cores_are_idle(
@@ -72,7 +72,7 @@ def test_busy_cores_are_noticed_at_the_start() -> None:
         assert waiting_policy({}) == ASLEEP
 
 
-def test_a_crowd_is_noticed_after_a_window() -> None:
+def test_crowded_cores_are_noticed_after_a_window() -> None:
     total = 0.0
     crowd = Crowd(lambda: total)
     start = crowd.start

@@ -1,4 +1,4 @@
-"""An outsider adds five things without touching the package, exactly as docs/extending.md shows them."""
+"""A user adds five extensions without touching the package, exactly as docs/extending.md shows them."""
 
 import json
 import os
@@ -26,12 +26,12 @@ for line in sys.argv[1:]:
     if code := main(shlex.split(line)[1:]):
         sys.exit(f"{line}: {code}")
 """
-"""Runs several command lines in one process: each process would load torch again."""
+"""Runs several command lines in one process, because each process would load torch again."""
 
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files of the page."""
+    """A folder with the files that docs/extending.md shows."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "my_lab.py").write_text("\n\n".join(MODULE))
     (folder / "script.py").write_text(SCRIPT)
@@ -40,7 +40,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(line: list[str], folder: Path) -> str:
-    """The output of a command that ends well. Registrations stay in its process."""
+    """The output of a command that succeeds. Registrations stay in its process."""
     environment = {name: value for name, value in os.environ.items() if name != "TEMBED_PLUGINS"}
     environment |= {"TEMBED_DATA": str(folder / "data"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     ended = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
@@ -83,7 +83,7 @@ def test_there_are_five_extensions() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_python_api_takes_all_five(lab: Path) -> None:
+def test_the_python_api_accepts_all_five(lab: Path) -> None:
     assert "test accuracy" in run([sys.executable, "script.py"], lab)
     check_run(lab / "runs" / "from-python")
     check_analysis(lab / "analysis-from-python")
@@ -92,7 +92,7 @@ def test_the_python_api_takes_all_five(lab: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_command_line_takes_all_five(lab: Path) -> None:
+def test_the_command_line_accepts_all_five(lab: Path) -> None:
     lines = BLOCKS["sh"][0].replace("\\\n", "").strip().splitlines()
     said = run([sys.executable, "-P", "-c", COMMANDS, *lines], lab)
     assert said.count("stripes in two directions") == 1
@@ -133,7 +133,7 @@ def test_a_named_module_of_the_current_folder_is_imported(folder: Path) -> None:
 
 
 def test_the_current_folder_never_shadows_an_installed_package(folder: Path) -> None:
-    """Only the plugin itself is looked for here first; what tembed imports later is not."""
+    """Only the plugin itself is searched for here first, not what tembed imports later."""
     load_plugins(["intruder"])
     assert sys.path.index(str(folder)) == len(sys.path) - 1
 
@@ -219,7 +219,7 @@ def test_files_never_import_code_that_the_user_did_not_name(
         "train": [["train", spelling, "--data", spelling], ["train", "rn26", "--data", "missing", "--out", str(run)]],
     }
     for line in lines[command]:
-        with suppress(SystemExit):  # tyro's way to refuse a value
+        with suppress(SystemExit):  # how tyro refuses a value
             main(line)
     assert not list(folder.rglob("imported"))
     assert "intruder" not in sys.modules

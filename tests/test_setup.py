@@ -26,7 +26,7 @@ def test_another_page(browser):
 
 
 class Machine:
-    """A PATH with these programs only; each stub notes its arguments in a log."""
+    """A PATH with only these programs; each stub logs its arguments."""
 
     def __init__(self, folder: Path):
         self.bin, self.log = folder / "bin", folder / "log"
@@ -114,7 +114,7 @@ def test_a_missing_compiler_is_installed_or_named_in_one_line(machine: Machine) 
 
 
 def run_tests(code: str, tmp_path: Path, search_path: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A file of tests with this project's conftest.py, in a pytest of its own."""
+    """Run a file of tests with this project's conftest.py in its own pytest process."""
     shutil.copy(PROJECT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_it.py").write_text(code)
     rest = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
@@ -127,7 +127,7 @@ def run_tests(code: str, tmp_path: Path, search_path: str, **environment: str) -
     )
 
 
-def test_without_a_browser_its_tests_are_skipped_with_one_line(machine: Machine, tmp_path: Path) -> None:
+def test_without_a_browser_all_browser_tests_are_skipped_with_one_line(machine: Machine, tmp_path: Path) -> None:
     ended = run_tests(BROWSER_TEST, tmp_path, str(machine.bin))
     assert ended.returncode == 0
     assert "3 skipped" in ended.stdout
@@ -137,7 +137,7 @@ def test_without_a_browser_its_tests_are_skipped_with_one_line(machine: Machine,
     ]
 
 
-def test_without_a_browser_its_tests_fail_in_ci(machine: Machine, tmp_path: Path) -> None:
+def test_without_a_browser_the_browser_tests_fail_in_ci(machine: Machine, tmp_path: Path) -> None:
     ended = run_tests(BROWSER_TEST, tmp_path, str(machine.bin), CI="true")
     assert ended.returncode == 1
     assert "3 errors" in ended.stdout
@@ -162,7 +162,7 @@ def test_other_programs_are_quick():
 """
 
 
-def test_a_test_without_the_mark_cannot_start_a_python(tmp_path: Path) -> None:
+def test_an_unmarked_test_cannot_start_a_python_process(tmp_path: Path) -> None:
     """`make check` chooses by marks, so a missing mark must be noticed."""
     ended = run_tests(UNMARKED, tmp_path, os.environ["PATH"])
     assert "1 failed, 1 passed" in ended.stdout

@@ -1,4 +1,4 @@
-"""The block: match each patch to the classes, write a mixture of the class vectors (paper §3.3)."""
+"""The block: it matches each patch to the classes and writes a mixture of the class vectors (paper §3.3)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,11 +35,11 @@ def half_window(height: int, width: int) -> tuple[int, int]:
 
 
 def patch_mean(f: Tensor, window: Sequence[int]) -> Tensor:
-    """Mean over the window around each pixel, of the features inside the map: ``(N, d, H, W)`` to the same.
+    """Mean of the features in the window around each pixel, inside the map only: ``(N, d, H, W)`` to the same shape.
 
     A window covers ``(k - 1) // 2`` pixels before and ``k // 2`` after. It is a rectangle even where the border cuts
     it, so the mean over it is a mean over columns followed by a mean over rows: two products with small matrices,
-    which are faster than pooling, above all in backward.
+    which are faster than pooling, especially in backward.
     """
     rows, columns = (_mean_matrix(f, side, k) for side, k in zip(f.shape[2:], window, strict=True))
     if not f.is_contiguous(memory_format=torch.channels_last):
@@ -79,7 +79,7 @@ class PatchScores(nn.Module):
         self.score = nn.Conv2d(channels, num_classes, 1)
 
     def forward(self, f: Tensor) -> Tensor:
-        # The mean and the linear map commute. There are fewer classes than channels to average.
+        # The mean and the linear map commute, so the scores are averaged: there are fewer classes than channels.
         return patch_mean(self.score(self.norm(f)), self.window or half_window(*f.shape[2:]))
 
 

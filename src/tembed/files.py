@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written aside, synced and renamed; locks; disk errors in one line."""
+"""Files that are either complete or absent: written aside, synced and renamed. Also locks, and one-line disk errors."""
 
 import errno
 import fcntl
@@ -64,7 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an error of the disk about ``path`` into one line that says what to do."""
+    """Turn a disk error about ``path`` into one line that says what to do."""
     try:
         yield
     except OSError as error:
@@ -78,7 +78,7 @@ def explained(path: Path) -> Iterator[None]:
             way_out = "check the disk"
         raise TembedError(
             f"cannot write {path} ({error.strerror or error}): {way_out} and run the same command again; everything "
-            "saved before is intact"
+            "saved so far is intact"
         ) from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 def lazy(
     package: str, homes: Mapping[str, str], subpackages: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in these modules of it."""
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in these of its modules."""
     inside = list(subpackages)
     names = [*homes, *inside]
 

@@ -1,7 +1,7 @@
 """The cores of this machine: how many this process may use, and how its threads wait for each other on them.
 
 Threads that spin while they wait are fast on idle cores and very slow on shared ones; threads that sleep are a little
-slower but do not mind company. A command chooses with `waiting_policy` before torch is loaded. A run watches its cores
+slower but tolerate other load. A command chooses with `waiting_policy` before torch is loaded. A run watches its cores
 with `Crowd`, and a `WaitingPolicy` tells it what to do when another process takes them.
 """
 
@@ -14,19 +14,19 @@ from pathlib import Path
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Each of these sets how threads wait. The OpenMP runtimes read them once, when torch is loaded."""
 CHOICE = "TEMBED_WAITING"
-"""Set if a tembed command chose the policy, so that it may change it."""
+"""Set if a tembed command chose the policy, so that the command may change it later."""
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", CHOICE: "asleep"}
 SPINNING = {"OMP_WAIT_POLICY": "ACTIVE", CHOICE: "spinning"}
 LOOK = 0.1
 """Seconds to watch the other processes at the start."""
 WINDOW = 20.0
-"""Seconds to watch the own threads; a shorter disturbance does not matter."""
+"""Seconds for which a run watches its own threads; a shorter disturbance does not matter."""
 CROWDED = 0.25
-"""Seconds per second in which threads had work but no core; on idle cores it is 0.01."""
+"""Cores are crowded if threads wait for a core for more than this many seconds per second; on idle cores it is 0.01."""
 
 
 class Crowded(Exception):
-    """Another process uses the cores of a run whose policy is to restart; the run is saved."""
+    """Another process uses the cores of a run whose policy is to restart; the run has been saved."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ def waiting_policy(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def threads_sleep(environment: Mapping[str, str]) -> bool:
-    """Whether threads sleep while they wait, so that a crowd costs little."""
+    """Whether threads sleep while they wait, so that other load costs little."""
     return environment.get("OMP_WAIT_POLICY", "").upper() == ASLEEP["OMP_WAIT_POLICY"]
 
 
 def starved_seconds() -> float | None:
-    """How long the threads of this process have had work but no core, so far; None if the system does not say."""
+    """How long the threads of this process have had work but no core, so far; None if the system does not report it."""
     try:
         threads = Path("/proc/self/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[1]) for thread in threads) / 1e9
@@ -69,7 +69,7 @@ def starved_seconds() -> float | None:
 
 
 class Crowd:
-    """Notices that the threads have to share their cores."""
+    """Detects that the threads have to share their cores."""
 
     def __init__(self, starved: Callable[[], float | None] = starved_seconds) -> None:
         self.starved = starved
@@ -92,7 +92,7 @@ def _all_idle() -> bool:
 
 
 def _idle_seconds() -> list[float]:
-    """Idle time so far of each core that this process may use; empty if the system does not say."""
+    """Idle time so far of each core that this process may use; empty if the system does not report it."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
         usable = {f"cpu{core}" for core in os.sched_getaffinity(0)}

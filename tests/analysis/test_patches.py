@@ -25,7 +25,7 @@ def test_a_bright_cell_is_seen_by_the_patches_that_cover_it(side: int, cells: in
                 assert (picture == 255).any() == bool(bright[i, j]), (row, column, i, j)
 
 
-def test_the_patch_is_the_region_of_the_formula_and_grey_outside() -> None:
+def test_a_patch_shows_the_region_of_the_formula_and_is_grey_outside_the_image() -> None:
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     inner = patch_picture(image, (2, 3), (8, 8), (4, 4))
     np.testing.assert_array_equal(inner, image[4:20, 8:24])

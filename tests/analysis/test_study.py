@@ -38,7 +38,7 @@ FILES = ("geometry", "sprites-predictions", "sprites-embedding", "words", "words
 
 
 class Recorder(Progress):
-    """Keeps the lines and the tasks that it is told."""
+    """Records the lines and tasks that it receives."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -222,7 +222,7 @@ def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monke
         tsne(points[:50])
 
 
-def test_maps_made_in_parallel_are_those_made_alone(tmp_path: Path) -> None:
+def test_maps_made_in_parallel_equal_those_made_one_by_one(tmp_path: Path) -> None:
     points = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
     spaces = {"all": points, "half": points[:150], "first": points[:, :2]}
     found = maps.map_all(spaces, tmp_path)
@@ -303,7 +303,7 @@ def test_the_commands_write_their_files(
         ("explain {weights}/rn26-embed.safetensors", "at least one image"),
     ],
 )
-def test_a_mistake_gets_one_line(
+def test_a_mistake_gives_a_one_line_error(
     line: str,
     message: str,
     weights: Path,
@@ -319,7 +319,7 @@ def test_a_mistake_gets_one_line(
     Path("empty").mkdir()
     for name in ("begun", "broken"):
         Path(name).mkdir()
-        Run(Path(name)).claim(Recipe.fast("rn26-embed", "tiny").complete())
+        Run(Path(name)).assign(Recipe.fast("rn26-embed", "tiny").complete())
     Run(Path("broken")).best_path.write_bytes(whole[:1000])
     assert main(line.format(weights=weights).split()) == 2
     error = capsys.readouterr().err.splitlines()
@@ -327,7 +327,7 @@ def test_a_mistake_gets_one_line(
     assert len([text for text in error if text.startswith("tembed: error")]) == 1
 
 
-def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "openTSNE", None)

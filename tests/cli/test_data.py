@@ -65,7 +65,7 @@ def test_size_resizes(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_terminal_there_are_no_bars(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "import", str(pets), "--name", "mine"]) == 0
-    assert capsys.readouterr().err == ""  # plain lines come only for work that takes long
+    assert capsys.readouterr().err == ""  # plain lines are printed only for long work
 
 
 def test_get_from_a_wrong_path_gives_one_line_for_the_failure_and_one_for_the_way_out(
@@ -86,7 +86,7 @@ def test_a_missing_dataset_gives_one_line(pets: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.process
-def test_help_does_not_wait_for_torch() -> None:
+def test_help_does_not_import_torch() -> None:
     code = """
 import sys
 from tembed.cli.main import main

@@ -1,4 +1,4 @@
-"""The command line answers at once, a typo gets a way out, and errors name flags."""
+"""The command line responds at once, suggests the right name after a typo, and names flags in errors."""
 
 import subprocess
 import sys
@@ -19,13 +19,13 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "TEMBED_PLUGINS" in out
 
 
-def test_a_typo_names_the_near_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_suggests_the_nearest_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["modles"]) == 2
     assert "did you mean 'models'?" in capsys.readouterr().err
 
 
 @pytest.mark.process
-def test_help_does_not_wait_for_torch() -> None:
+def test_help_does_not_import_torch() -> None:
     """Help in under a second means that nothing heavy is imported; counting seconds here would be flaky."""
     code = "import sys; from tembed.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
@@ -59,15 +59,15 @@ class Command:
 
     @staticmethod
     def main(arguments: list[str]) -> int:
-        raise TembedError("`batch_size` is 0, and `source` is no run")
+        raise TembedError("`batch_size` is 0, and `source` is not a run")
 
 
-def test_an_error_of_the_library_is_one_line_with_flags(
+def test_a_library_error_is_shown_in_one_line_with_flags(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command_line, "import_module", lambda name: Command)
     assert main(["evaluate"]) == 2
-    assert capsys.readouterr().err == "tembed: error: --batch-size is 0, and RUN is no run\n"
+    assert capsys.readouterr().err == "tembed: error: --batch-size is 0, and RUN is not a run\n"
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_plugins_can_stand_anywhere_on_the_line(line: str, rest: str, plugins: l
 
 
 @pytest.mark.parametrize("line", ["train --plugin", "--plugin --data x", "--plugin= train"])
-def test_a_plugin_without_a_name_is_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_without_a_name_gives_a_one_line_error(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
     assert capsys.readouterr().err == "tembed: error: --plugin needs the name of a module: --plugin my_module\n"
 
 
-def test_a_missing_plugin_is_one_line(
+def test_a_missing_plugin_gives_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEMBED_PLUGINS", "")

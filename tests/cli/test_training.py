@@ -42,7 +42,7 @@ def test_train_evaluate_and_list(
     assert "cannot be read: runs/two" in capsys.readouterr().out
 
 
-def test_old_flags_are_read_with_a_notice(
+def test_old_flags_are_accepted_with_a_notice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(root))
@@ -70,7 +70,7 @@ def test_old_flags_are_read_with_a_notice(
         ("runs nothing", "nothing is not a folder"),
     ],
 )
-def test_a_mistake_gets_one_line(
+def test_a_mistake_gives_a_one_line_error(
     line: str,
     said: str,
     root: Path,
@@ -109,7 +109,7 @@ COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain",
 
 @pytest.mark.process
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_does_not_wait_for_torch(command: str) -> None:
+def test_help_does_not_import_torch(command: str) -> None:
     code = (
         "import sys\nfrom tembed.cli.main import main\n"
         f"try: main(['{command}', '--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"

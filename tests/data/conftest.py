@@ -1,4 +1,4 @@
-"""Small files in every layout, made by the tests."""
+"""Makes small files in every layout that the readers know."""
 
 import io
 import json

@@ -39,7 +39,7 @@ def registry(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Copied:
-    """A source of one's own: copies an archive, as if it were fetched."""
+    """A user's own source: copies an archive as if it were fetched."""
 
     def __init__(self, archive: Path) -> None:
         self.archive = archive

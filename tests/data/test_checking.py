@@ -13,7 +13,7 @@ from tembed.reporting.progress import Progress
 def test_duplicates_are_counted_within_and_across_classes_and_splits(
     root: Path, tmp_path: Path, make: SimpleNamespace
 ) -> None:
-    """Forty cats and forty dogs per subset; one cat is also twice among the cats and once among the dogs."""
+    """Forty cats and forty dogs per subset; one cat has two copies among the cats and one among the dogs."""
     files = make.class_folders({"cat": 40, "dog": 40}, top=("train/", "test/"))
     files["train/cat/x.png"] = files["train/cat/y.png"] = files["train/dog/z.png"] = files["train/cat/000.png"]
     files["test/dog/w.png"] = files["train/dog/000.png"]

@@ -17,7 +17,7 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves ``CONTENT``; ``drops`` is the number of answers that break off after a quarter of a megabyte."""
+    """Serves ``CONTENT``; ``drops`` is the number of responses that break off after a quarter of a megabyte."""
 
     drops = 0
     ranges = True
@@ -105,7 +105,7 @@ def test_a_server_that_cannot_resume_sends_everything_again(server: Server, tmp_
     assert download(server.url, tmp_path / "f", MD5).read_bytes() == CONTENT
 
 
-def test_a_server_that_always_breaks_off_is_given_up_and_the_received_bytes_are_kept(
+def test_a_server_that_always_breaks_off_is_abandoned_and_the_received_bytes_are_kept(
     server: Server, tmp_path: Path
 ) -> None:
     server.drops, server.ranges = 99, False
@@ -121,23 +121,23 @@ def test_a_wrong_checksum_is_refused_and_removed(server: Server, tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_refusing_server_gives_one_line(server: Server, tmp_path: Path) -> None:
+def test_a_refusing_server_gives_a_one_line_error(server: Server, tmp_path: Path) -> None:
     server.status = 403
     with pytest.raises(TembedError, match=r"cannot be fetched: the server answered 403$"):
         download(server.url, tmp_path / "f", MD5)
 
 
-def test_a_closed_port_gives_one_line(server: Server, tmp_path: Path) -> None:
+def test_a_closed_port_gives_a_one_line_error(server: Server, tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"cannot be fetched: Connection refused$"):
         download("http://127.0.0.1:1/f", tmp_path / "f", MD5)
 
 
-def test_an_unknown_host_gives_one_line(tmp_path: Path) -> None:
+def test_an_unknown_host_gives_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"http://nowhere\.invalid/f cannot be fetched: [^\n]+$"):
         download("http://nowhere.invalid/f", tmp_path / "f", MD5)
 
 
-def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+def test_a_server_that_never_answers_is_abandoned(tmp_path: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:

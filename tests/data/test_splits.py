@@ -29,7 +29,7 @@ def test_the_split_is_the_same_on_every_machine_and_in_every_version() -> None:
 
 
 def test_a_split_is_the_order_of_the_hashes_of_seed_and_index() -> None:
-    """Ten images of one class, sorted plainly: the first two are for testing, the next two for validation."""
+    """Ten images of one class, sorted by hash: the first two are for testing, the next two for validation."""
     order = sorted(range(10), key=lambda i: hashlib.sha256(b"tembed split:7:%d" % i).hexdigest())
     indices = paper_split(np.zeros(10, np.int64), ("a",), seed=7)
     assert indices.test.tolist() == sorted(order[:2])

@@ -54,7 +54,7 @@ def test_importing_twice_is_harmless(root: Path, pets: Path) -> None:
     before = {file.name: file.read_bytes() for file in first.folder.iterdir()}
     second = import_images(pets, "pets")
     assert {file.name: file.read_bytes() for file in second.folder.iterdir()} == before
-    assert (first.images == second.images).all()  # the old map still reads
+    assert (first.images == second.images).all()  # the old memory map can still be read
     assert stored_names(root) == ["pets"]
 
 
@@ -76,7 +76,7 @@ def test_other_images_under_the_same_name_are_refused(
     assert open_stored(root, "pets").sha256 == before
 
 
-def test_a_user_s_own_folder_of_that_name_is_not_touched(root: Path, pets: Path, make: SimpleNamespace) -> None:
+def test_a_users_own_folder_of_that_name_is_not_touched(root: Path, pets: Path, make: SimpleNamespace) -> None:
     make.folder(root / "pets", {"diary.txt": b"mine"})
     with pytest.raises(TembedError, match="pets is in the way: move it elsewhere"):
         import_images(pets, "pets")
@@ -150,7 +150,7 @@ def test_a_write_that_fails_half_way_gives_one_line_and_leaves_nothing(
 
 @contextmanager
 def without_root_rights() -> Iterator[None]:
-    """Permissions count, even if the tests run as root."""
+    """Make permissions apply even if the tests run as root."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -163,7 +163,7 @@ def without_root_rights() -> Iterator[None]:
 
 @pytest.fixture
 def public_folder(make: SimpleNamespace) -> Iterator[Path]:
-    """A folder that everybody may enter and read, with images in it."""
+    """A folder of images that everybody may read."""
     folder = Path(tempfile.mkdtemp())
     make.folder(folder / "pets", make.class_folders(PETS))
     for path in (folder, folder / "pets", folder / "pets" / "cat", folder / "pets" / "dog"):
@@ -224,7 +224,7 @@ def test_a_damaged_manifest_is_named(root: Path, pets: Path, text: str) -> None:
         open_stored(root, "pets")
 
 
-def test_the_default_store_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_store_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEMBED_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert default_root() == Path("/somewhere/tembed")

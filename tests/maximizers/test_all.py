@@ -104,7 +104,7 @@ def test_nan_makes_the_sampled_gradient_nan() -> None:
 @pytest.mark.parametrize("as_tensor", [False, True])
 @pytest.mark.parametrize("f", EVERY)
 def test_an_infinite_margin_gives_the_limit(f: Maximizer, as_tensor: bool, dtype: torch.dtype) -> None:
-    """Nothing exceeds plus infinity. Minus infinity never wins, as a margin far below every activation."""
+    """Nothing exceeds plus infinity. Minus infinity never wins, like a margin far below every activation."""
     a = torch.tensor([[3.0, 2.0, -1.0], [1.0, 2.0, 2.2]], dtype=dtype, requires_grad=True)
     for mu in (math.inf, -math.inf):
         margin = torch.full((2, 1), mu, dtype=dtype, requires_grad=True) if as_tensor else mu
@@ -166,7 +166,7 @@ def test_autocast_runs_forward_and_backward(f: Maximizer) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile uses deprecated parts of torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile uses deprecated features of torch
 @pytest.mark.parametrize("module", [Entropic(), Perturbed()])
 def test_compiles_as_one_graph(module: torch.nn.Module) -> None:
     torch._dynamo.reset()

@@ -21,7 +21,7 @@ def trained(model: nn.Module, images: Tensor) -> nn.Module:
 
 
 class Slow:
-    """Margins and sums of activations by the formulas, layer by layer."""
+    """Computes margins and sums of activations from the formulas, layer by layer."""
 
     def __init__(self) -> None:
         self.margins: list[float] = []
@@ -41,7 +41,7 @@ class Slow:
         assert eta == pytest.approx(torch.cat(self.sums).mean().item(), rel=1e-4)
 
 
-def test_rn20_is_read_in_six_layers() -> None:
+def test_rn20_is_calibrated_on_six_layers() -> None:
     images = torch.randn(4, 3, 32, 32)
     model = trained(create_model("rn20"), images).eval()
     x, slow = model.stem(images), Slow()
@@ -52,7 +52,7 @@ def test_rn20_is_read_in_six_layers() -> None:
     slow.check(model, images)
 
 
-def test_wrn16_is_read_after_the_first_convolution_of_each_unit() -> None:
+def test_wrn16_is_calibrated_after_the_first_convolution_of_each_unit() -> None:
     """The second convolution's output has the shortcut added in place before the next normalisation reads it."""
     images = torch.randn(4, 3, 32, 32)
     model = trained(create_model("wrn16"), images).eval()

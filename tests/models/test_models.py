@@ -8,7 +8,7 @@ from tembed import EmbeddingLoss, create_model, list_models
 from tembed.errors import TembedError
 from tembed.models import canonical_name
 
-# Trainable parameters, a constant and a number per class, at 32 and at 84 pixels.
+# Trainable parameters as a constant and a number per class, at 32 and at 84 pixels.
 PARAMETERS = {
     "rn26": ((961_488, 257), (961_488, 257)),
     "rn26-aux": ((961_488, 386), (961_488, 386)),
@@ -21,7 +21,7 @@ PARAMETERS = {
     "dn100-embed": ((1_318_650, 1222), (1_152_438, 709)),
     "dn100-embed-cat": ((1_355_178, 1264), (1_277_031, 922)),
 }
-# Channels out of each stage: stages 1 to 3, the block, stage 4 (appendix A); the same at 84 pixels for RN and WRN.
+# Output channels of stages 1 to 3, the block, stage 4 (appendix A); the same at 84 pixels for RN and WRN.
 WIDTHS = {
     "rn20": (64, 128, 256, 256, 256),
     "rn26": (64, 128, 128, 128, 256),

@@ -1,4 +1,4 @@
-"""The registry of networks: what it knows about each, and what an outsider registers."""
+"""The registry of networks: what it knows about each, and what users register."""
 
 import sys
 from functools import partial
@@ -19,7 +19,7 @@ from tembed.paper import PARAMETERS
 
 @pytest.fixture(autouse=True)
 def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone afterwards."""
+    """What a test registers is forgotten afterwards."""
     for name in ("tembed.models.registry", "tembed.maximizers.registry"):
         registry = sys.modules[name]
         monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
@@ -40,7 +40,7 @@ def test_the_record_of_a_network_agrees_with_the_network(name: str) -> None:
 
 
 def test_dn100_embed_keeps_its_plain_shortcut_on_every_dataset() -> None:
-    """SPEC §2: the 2x2 pool of the shortcut is for RN and WRN only."""
+    """The 2x2 pool of the shortcut is for RN and WRN only (appendix A)."""
     assert {name: model_info(name).defaults for name in list_models() if model_info(name).defaults} == {
         "dn100-embed": {"smooth_shortcut": False}
     }

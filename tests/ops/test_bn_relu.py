@@ -61,7 +61,7 @@ def test_equals_torch_in_double(shape: tuple[int, ...], threads: int) -> None:
     exact, before = in_double(bn), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        assert bn.has_kernel(x), "the kernel does not take this map"
+        assert bn.has_kernel(x), "the kernel does not accept this map"
         ours = outcome(bn, x, g)
     finally:
         torch.set_num_threads(before)
@@ -87,7 +87,7 @@ def test_results_are_reproducible_to_the_bit() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_nan_and_infinity_are_not_hidden() -> None:
+def test_nan_and_infinity_propagate() -> None:
     x = channels_last(4, 8, 3, 3)
     x[1, 2, 0, 0], x[0, 5, 1, 1] = float("nan"), float("inf")
     y = module(8)(x)
@@ -111,12 +111,12 @@ def test_other_layouts_and_types_use_torch(x: Tensor) -> None:
     torch.testing.assert_close(bn(x), F.relu(nn.BatchNorm2d.forward(copied, x)))
 
 
-def test_parameters_of_another_type_raise_the_error_of_torch() -> None:
+def test_parameters_of_another_type_raise_torchs_error() -> None:
     with pytest.raises(RuntimeError, match="type"):
         BNReLU(8, dtype=torch.double)(channels_last(4, 8, 3, 3))
 
 
-def test_one_value_per_channel_raises_the_error_of_torch() -> None:
+def test_one_value_per_channel_raises_torchs_error() -> None:
     with pytest.raises(ValueError, match="more than 1 value"):
         BNReLU(8)(torch.ones(1, 8, 1, 1))
 
@@ -181,7 +181,7 @@ def test_global_hooks_fire_in_with_input() -> None:
 
 
 def test_returns_the_normalised_map_in_the_same_call() -> None:
-    """One normalisation gives both results, so the running statistics move once."""
+    """One normalisation gives both results, so the running statistics are updated once."""
     x, bn, separate = channels_last(4, 8, 3, 3), module(8), module(8)
     p, normalized = bn(x, with_normalized=True)
     torch.testing.assert_close(normalized, separate.normalize(x))
@@ -254,7 +254,7 @@ def test_the_gradient_of_the_input_is_added() -> None:
 
 
 def test_gradients_of_several_readers_are_summed() -> None:
-    """One reads 24 and one reads 9 channels: the sum of what each gives alone."""
+    """One reads 24 channels and one reads 9: the result is the sum of their separate gradients."""
     wide = channels_last(6, 24, 5, 5, mean=2.0)
     mean, _ = kernel.statistics(wide)
     start = channels_last(6, 24, 5, 5, seed=5)

@@ -26,7 +26,7 @@ def test_every_kernel_is_available_here() -> None:
     assert ops.available() == {"bn_relu": True, "conv_weight": True, "perturbed": True}
 
 
-def test_available_lists_each_kernel_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_lists_each_kernel_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     load = build.Kernel.load
     monkeypatch.setattr(build.Kernel, "load", lambda self: None if self is conv3x3.KERNEL else load(self))
     assert ops.available() == {"bn_relu": True, "conv_weight": False, "perturbed": True}
@@ -49,14 +49,14 @@ def test_the_compiler_may_have_arguments(fresh: Path, monkeypatch: pytest.Monkey
     assert len(list(fresh.glob("bn_relu-*.so"))) == 1
 
 
-def test_a_compiled_kernel_is_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_kernel_is_cached(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bn_relu.load() is not None
     build._load.cache_clear()
     monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
     assert bn_relu.load() is not None
 
 
-def test_a_struct_of_another_size_is_not_used() -> None:
+def test_a_kernel_with_a_struct_of_another_size_is_not_used() -> None:
     class Longer(ctypes.Structure):
         _fields_ = (*bn_relu.MapLayout._fields_, ("more", ctypes.c_int64))
 

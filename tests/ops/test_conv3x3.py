@@ -61,7 +61,7 @@ def test_equals_torch_in_double(
 
 
 def test_equals_finite_differences() -> None:
-    """Move one weight at a time."""
+    """Change one weight at a time."""
     conv, x = convolution(16, 4), channels_last(2, 16, 3, 3)
     weight = conv.weight.detach().double()
     _, _, ours = gradients(conv, x)
@@ -161,7 +161,7 @@ def test_autocast_gives_a_finite_gradient_like_that_of_single_precision() -> Non
     assert (conv.weight.grad - single).norm() <= 0.02 * single.norm()
 
 
-def test_autocast_that_begins_after_forward() -> None:
+def test_autocast_may_begin_after_forward() -> None:
     conv, x = convolution(32, 8), channels_last(4, 32, 8, 8)
     _, _, single = gradients(copy.deepcopy(conv), x)
     y = conv(x)

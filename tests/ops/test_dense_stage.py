@@ -67,7 +67,7 @@ def test_equals_the_concatenation_in_double(stage: DenseStage, fused: list[int],
         assert error <= 2e-5 * scale, (name, error, scale)
 
 
-def test_the_layers_one_by_one_have_the_same_names_and_result(
+def test_layers_called_one_by_one_have_the_same_names_and_result(
     stage: DenseStage, fused: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, g = channels_last(4, 10, 4, 4, seed=1), channels_last(4, 5, 2, 2, seed=2)

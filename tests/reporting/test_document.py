@@ -83,7 +83,7 @@ def one_line(text: str) -> str:
 
 
 def rendered(elements: list[Element]) -> Page:
-    """Markdown as a reader's program shows it."""
+    """Markdown as a renderer shows it."""
     reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     return Page(reader.render(to_markdown(elements)))
 

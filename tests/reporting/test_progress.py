@@ -27,7 +27,7 @@ METRICS = {
 
 
 class Clock:
-    """Replaces the clock of the views: ``now`` is set by hand."""
+    """Replaces the clock of the views; tests set ``now``."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -71,7 +71,7 @@ def test_a_terminal_gets_a_bar_for_each_running_task() -> None:
     assert not bars.tasks
 
 
-def test_lines_come_now_and_then_with_the_time_left(clock: Clock) -> None:
+def test_lines_are_printed_at_intervals_with_the_time_left(clock: Clock) -> None:
     written = io.StringIO()
     lines = Lines(written, every=60)
     lines.update("training", 100, 1000, **NUMBERS)  # a resumed run: these 100 were done earlier
@@ -163,7 +163,7 @@ def test_a_closed_notebook_keeps_its_lines_and_starts_a_new_output(clock: Clock)
     assert screen.text() == "next"
 
 
-def test_tensorboard_gets_every_epoch_and_the_loss_now_and_then(tmp_path: Path, clock: Clock) -> None:
+def test_tensorboard_gets_every_epoch_and_the_loss_at_intervals(tmp_path: Path, clock: Clock) -> None:
     with TensorBoard(tmp_path / "board", every=5.0) as board:
         for step in range(20):
             clock.now = float(step)
@@ -199,7 +199,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """This package cannot be imported."""
+    """Make importing this package fail."""
     real = builtins.__import__
 
     def importing(name: str, *rest: Any, **named: Any) -> Any:
@@ -217,7 +217,7 @@ def test_a_missing_tensorboard_is_named_before_the_training(tmp_path: Path, monk
         TensorBoard(tmp_path)
 
 
-def test_a_notebook_view_without_ipython_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_view_without_ipython_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "IPython")
     with pytest.raises(TembedError, match="needs IPython"):
         Notebook()

@@ -1,4 +1,4 @@
-"""Small inputs of an analysis: random features, and untrained networks saved like trained ones."""
+"""Small inputs for an analysis: random features, and untrained networks saved like trained ones."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def made_features(
 
 
 def save_untrained(path: Path, model: str, data: str, classes: tuple[str, ...], size: int, seed: int = 0) -> Path:
-    """A weights file of an initialised network."""
+    """A weights file of an untrained network."""
     torch.manual_seed(seed)
     recipe = Recipe.fast(model, data, epochs=1).complete()
     network = create_model(recipe.model, len(classes), size, **recipe.model_options())

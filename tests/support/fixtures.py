@@ -17,5 +17,5 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def use_worlds(worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``TEMBED_DATA`` points to that root."""
+    """Point ``TEMBED_DATA`` to that root."""
     monkeypatch.setenv("TEMBED_DATA", str(worlds))

@@ -1,4 +1,4 @@
-"""Grid commands in processes of their own, and the bits that their runs leave."""
+"""Runs grid commands in their own processes, and fingerprints the files of their runs."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ TIMEOUT = 600
 
 
 def start_grid(file: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    """Start `tembed grid` in a process of its own, with frequent checkpoints and one thread."""
+    """Start `tembed grid` in its own process, with frequent checkpoints and one thread."""
     line = [
         sys.executable,
         "-m",

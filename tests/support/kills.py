@@ -2,7 +2,8 @@
 
     PYTHONPATH=tests python -m support.kills --runs 100
 
-makes its own small datasets and prints a line for each run; it fails if any bit differs. The test suite does six runs.
+The command makes its own small datasets, prints one line per run, and fails if any bit differs. The test suite makes
+six runs.
 """
 
 import argparse
@@ -30,7 +31,7 @@ TIMEOUT = 900
 
 
 def start(command: str, out: Path, root: Path) -> subprocess.Popen[str]:
-    """Start a run in its own process that saves often."""
+    """Start a run that saves often, in its own process."""
     line = [sys.executable, "-m", "tembed.cli.main", "train", *command.split(), "--out", str(out)]
     environment = os.environ | {"TEMBED_DATA": str(root), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return subprocess.Popen(
@@ -118,7 +119,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--kills", type=int, default=3, help="at most, per run")
+    parser.add_argument("--kills", type=int, default=3, help="largest number of kills per run")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Slow, independent forms to compare with."""
+"""Slow, independent implementations to compare with."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""All tests of training use small datasets, and can register things without leaving traces."""
+"""All training tests use small datasets, and what they register leaves no traces."""
 
 import importlib
 
@@ -14,7 +14,7 @@ def _root(use_worlds: None) -> None:
 
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is forgotten after it."""
+    """What a test registers is forgotten afterwards."""
     for module, name in (
         ("tembed.models.registry", "_ENTRIES"),
         ("tembed.maximizers.registry", "_ENTRIES"),

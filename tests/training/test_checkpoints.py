@@ -129,10 +129,10 @@ def test_a_damaged_newest_checkpoint_is_skipped_and_never_overwrites_the_previou
     assert checkpoints.load()[1]["position"] == 3
 
 
-def test_if_both_are_damaged_the_error_says_what_to_do(checkpoints: Checkpoints) -> None:
+def test_if_both_checkpoints_are_damaged_the_error_says_what_to_do(checkpoints: Checkpoints) -> None:
     _flip(checkpoints.newest)
     _flip(checkpoints.previous)
-    with pytest.raises(TembedError, match="remove that folder to start this run again"):
+    with pytest.raises(TembedError, match="remove that folder to restart this run from the beginning"):
         checkpoints.load()
 
 
@@ -140,7 +140,7 @@ def test_if_both_are_damaged_the_error_says_what_to_do(checkpoints: Checkpoints)
 def test_a_crash_at_any_call_leaves_a_complete_checkpoint(
     call: int, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call of a save that changes the disk fails in turn."""
+    """Of the calls that change the disk during a save, each fails in turn."""
     left = call
 
     def failing(real: Any) -> Any:

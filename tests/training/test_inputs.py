@@ -1,4 +1,4 @@
-"""A selection of the training images is drawn evenly and is always the same."""
+"""A selection of the training images is even over the classes and always the same."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tembed.training import Recipe
 from tembed.training.inputs import evenly, load_inputs, resized
 
 
-def test_each_class_gives_as_many_and_a_larger_selection_contains_the_smaller() -> None:
+def test_a_selection_is_even_over_the_classes_and_contains_every_smaller_one() -> None:
     labels = torch.arange(100) % 4
     some, more = evenly(labels, 4, 10, seed=0), evenly(labels, 4, 50, seed=0)
     assert set(some.tolist()) < set(more.tolist())
@@ -18,24 +18,24 @@ def test_each_class_gives_as_many_and_a_larger_selection_contains_the_smaller() 
     assert some.tolist() != evenly(labels, 4, 10, seed=1).tolist()
 
 
-def test_a_class_with_few_images_gives_what_it_has() -> None:
+def test_a_class_with_few_images_gives_all_it_has() -> None:
     labels = torch.tensor([0] * 20 + [1] * 2)
     assert labels[evenly(labels, 2, 10, seed=0)].bincount().tolist() == [8, 2]
 
 
-def test_more_images_than_there_are_is_an_error() -> None:
+def test_asking_for_more_images_than_exist_is_an_error() -> None:
     with pytest.raises(TembedError, match="`train_images` is 1000, but there are only 130"):
         load_inputs(Recipe("rn26", "tiny", train_images=1000))
 
 
-def test_validation_and_test_keep_their_images_whatever_is_trained_on() -> None:
+def test_a_selection_of_training_images_leaves_validation_and_test_unchanged() -> None:
     whole, some = load_inputs(Recipe("rn26", "tiny")), load_inputs(Recipe("rn26", "tiny", train_images=40))
     assert len(some.train.images) == 40
     assert some.test.images.indices.tolist() == whole.test.images.indices.tolist()
     assert some.splits.mean == whole.splits.mean
 
 
-def test_a_smaller_side_is_the_mean_over_areas() -> None:
+def test_resizing_to_a_smaller_side_averages_over_areas() -> None:
     images = torch.rand(2, 3, 8, 16).contiguous(memory_format=torch.channels_last)
     half = resized(images, 4)
     assert half.shape == (2, 3, 4, 8)

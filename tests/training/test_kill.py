@@ -11,7 +11,7 @@ from support.kills import COMMANDS, Reference, fingerprint, finish, start, start
 
 pytestmark = pytest.mark.process
 
-KILLS = {"block": (2, 1, 1), "paper": (1,), "sampled": (1, 1)}  # of six runs
+KILLS = {"block": (2, 1, 1), "paper": (1,), "sampled": (1, 1)}  # how often each of the six runs is killed
 
 Alone = Callable[[str], Reference]
 
@@ -39,7 +39,9 @@ def test_six_runs_killed_at_random_moments(name: str, number: int, alone: Alone,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_run_saves_and_resumes_from_there(number: int, alone: Alone, tmp_path: Path, worlds: Path) -> None:
+def test_a_stopped_run_saves_and_resumes_from_that_step(
+    number: int, alone: Alone, tmp_path: Path, worlds: Path
+) -> None:
     out = tmp_path / "run"
     process = start(COMMANDS["paper"], out, worlds)
     while not starts(out):

@@ -107,7 +107,7 @@ class Remember(Progress):
             self.losses.append(numbers["loss"])
 
 
-def test_the_same_recipe_gives_the_same_bits_whatever_the_generator_was(finished: Run, tmp_path: Path) -> None:
+def test_the_same_recipe_gives_the_same_bits_whatever_the_global_generator(finished: Run, tmp_path: Path) -> None:
     torch.manual_seed(1234)
     before = torch.get_rng_state()
     again = train(DOTS, tmp_path / "again")
@@ -210,7 +210,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, monkeypatch: 
         train(DOTS, tmp_path / "run", checkpoint_seconds=0)
 
 
-def test_the_images_grow_as_the_recipe_says(tmp_path: Path) -> None:
+def test_the_images_grow_as_the_recipe_specifies(tmp_path: Path) -> None:
     recipe = Recipe.fast("rn20", "tiny", epochs=3, start_scale=0.5, train_images=40, batch_size=20)
     assert [record["image_side"] for record in train(recipe, tmp_path / "run").metrics] == [8, 12, 16]
 
@@ -224,14 +224,14 @@ class Busy:
 
 @pytest.fixture
 def busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose threads spin by the command's choice, on cores that others use."""
+    """Runs find busy cores, and an environment in which a command chose spinning threads."""
     monkeypatch.setattr(Training, "go", _on_busy_cores(Training.go))
     for name, value in SPINNING.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.mark.usefixtures("busy_cores")
-def test_a_run_on_busy_cores_warns_once_and_never_asks_the_environment_to_stop(tmp_path: Path) -> None:
+def test_a_run_on_busy_cores_warns_once_and_reads_no_policy_from_the_environment(tmp_path: Path) -> None:
     said = Said()
     assert train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", progress=said).result is not None
     assert ["another process uses the cores" in line for line in said.lines].count(True) == 1
@@ -270,7 +270,7 @@ def test_plain_lines_show_each_epoch_and_the_time_left(tmp_path: Path, capsys: p
     assert "epoch 1/1: loss head" in said
 
 
-def test_the_package_offers_training(finished: Run) -> None:
+def test_training_is_available_from_the_package(finished: Run) -> None:
     assert (tembed.train, tembed.evaluate, tembed.load) == (train, evaluate, load)
     assert (tembed.Recipe, tembed.Run) == (Recipe, Run)
     model = load(finished.folder)

@@ -8,7 +8,7 @@ from tembed.errors import TembedError
 from tembed.training import Recipe
 from tembed.training.checkpoints.state import State, gather, restore
 from tembed.training.optimizers import make_optimizer
-from tembed.training.optimizers.muon import REST, SIZE, Muon, orthogonal, split
+from tembed.training.optimizers.muon import REST, SIZE, Muon, group_parameters, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 128), (64, 576), (10, 128)])
@@ -43,7 +43,7 @@ def network() -> nn.Module:
 
 
 def test_kernels_are_the_weights_of_hidden_convolutions() -> None:
-    kernels, rest = split(network().parameters())
+    kernels, rest = group_parameters(network().parameters())
     assert [tuple(kernel.shape) for kernel in kernels] == [(6, 8, 3, 3)]
     assert len(rest) == 6
 
@@ -90,7 +90,7 @@ def test_a_restored_optimizer_takes_the_same_steps_bit_for_bit(name: str) -> Non
 
 
 def test_a_checkpoint_from_before_torchs_adamw_is_converted() -> None:
-    """Its moments had other names; with them restored, the next step is that of a run that was never stopped."""
+    """Its moments had other names. After restoring them, the next step is that of a run that was never stopped."""
     recipe = Recipe.fast("rn26", "cifar10", lr=0.01)
     whole, old = network(), network()
     first, second = make_optimizer(recipe, whole), make_optimizer(recipe, old)
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused() -> None:
     adam = make_optimizer(Recipe("rn26", "cifar10"), model)
     take_step(model, adam, 0)
     tensors = gather(State(), model, adam)
-    with pytest.raises(TembedError, match="its optimizer is not that of this model"):
+    with pytest.raises(TembedError, match="its optimizer state does not fit this model"):
         restore(State().plain(), {k: v for k, v in tensors.items() if ".0.weight." not in k}, model, adam)
 
 

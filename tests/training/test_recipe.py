@@ -15,7 +15,7 @@ from tembed.training import Recipe, optimizer_names
 from tembed.training.recipe import PRESETS
 
 
-def test_the_paper_recipe_is_section_4_to_the_letter() -> None:
+def test_the_paper_preset_is_exactly_section_4() -> None:
     recipe = Recipe("rn26-embed", "cifar100").complete()
     assert (recipe.lr, recipe.betas, recipe.weight_decay, recipe.batch_size) == (1e-3, (0.9, 0.999), 1e-4, 32)
     assert (recipe.weight, recipe.schedule, recipe.optimizer, recipe.start_scale) == (0.5, "constant", "adam", 1.0)
@@ -26,7 +26,7 @@ def test_the_paper_recipe_is_section_4_to_the_letter() -> None:
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "mini-imagenet", "parts"])
 @pytest.mark.parametrize("model", list_models())
 @pytest.mark.parametrize("preset", [Recipe.paper, Recipe.fast])
-def test_the_tricks_of_cifar_10_are_on_there_only(preset: type[Recipe], model: str, data: str) -> None:
+def test_the_tricks_for_cifar_10_are_on_only_for_cifar_10(preset: type[Recipe], model: str, data: str) -> None:
     recipe = preset(model, data).complete()
     block, densenet = "-embed" in model, model.startswith("dn")
     assert recipe.softmax_on_bn == (data == "cifar10" if block else None)
@@ -137,7 +137,7 @@ def test_the_help_names_every_optimizer_and_maximizer(capsys: pytest.CaptureFixt
         assert name.replace("perturbed-sampled", "perturbed(-sampled)") in said
 
 
-def test_unknown_fields_are_answered_with_the_nearest() -> None:
+def test_an_error_about_an_unknown_field_suggests_the_nearest() -> None:
     with pytest.raises(TembedError, match="no field 'batchsize'; did you mean 'batch_size'"):
         Recipe.from_plain({"model": "rn26", "data": "cifar10", "batchsize": 8})
     with pytest.raises(TembedError, match="no field 'epoch'; did you mean 'epochs'"):
@@ -148,7 +148,7 @@ def test_unknown_fields_are_answered_with_the_nearest() -> None:
         Recipe.from_preset("fats", "rn26", "cifar10")
 
 
-def test_the_first_recipes_chose_adamw_by_another_field() -> None:
+def test_the_earliest_recipes_chose_adamw_by_another_field() -> None:
     for decoupled, optimizer in ((True, "adamw"), (False, "adam")):
         recipe = Recipe.from_plain({"model": "rn26", "data": "cifar10", "decoupled": decoupled})
         assert recipe == Recipe("rn26", "cifar10", optimizer=optimizer)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("registries")
 
 
 def small_network(num_classes: int, input_size: int, block: Any = None, side: int = 2, **options: Any) -> Network:
-    """The frame of all networks around one convolution, whose last maps are of ``side`` x ``side`` pixels."""
+    """A `Network` around one convolution, whose last maps are of ``side`` x ``side`` pixels."""
     stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(side))
     placed = None if block is None else block(8, num_classes, **options)
     return Network(stem, [nn.Identity() for _ in range(3)], placed, nn.Identity(), 8, num_classes)
@@ -55,7 +55,7 @@ def test_a_network_without_scores_refuses_a_weight() -> None:
         Recipe("plain", "dots", weight=0.5).complete()
 
 
-def test_tricks_are_the_datasets_unless_the_network_has_its_own_default() -> None:
+def test_tricks_come_from_the_dataset_unless_the_network_has_its_own_default() -> None:
     options = ("softmax_on_bn", "smooth_shortcut")
     register_model("mine", with_block, options=options)
     register_model("unsmoothed", with_block, options=options, defaults={"smooth_shortcut": False})
@@ -121,7 +121,7 @@ def test_a_maximizers_own_constant_is_part_of_the_recipe(tmp_path: Path) -> None
     [
         ({"constants": (("temprature", 1.0),)}, "'temprature' in `constants` does not apply.*mean 'temperature'"),
         ({"constants": (("eta", 1.0),)}, "give `eta` instead"),
-        ({"constants": (("temperature", 1.0), ("temperature", 2.0))}, "given once each"),
+        ({"constants": (("temperature", 1.0), ("temperature", 2.0))}, "free of repeated names"),
         ({"constants": (("temperature", float("nan")),)}, "`constants` is .*finite"),
         ({"mu": 1.0}, "`mu` does not apply"),
         ({"maximizer": "tempred"}, "`maximizer` is 'tempred', which is unknown; did you mean 'tempered'"),
@@ -133,12 +133,12 @@ def test_a_constant_that_does_not_apply_is_an_error(changes: dict[str, Any], sai
         recipe.complete()
 
 
-def test_a_recipe_without_own_constants_records_none() -> None:
+def test_a_recipe_without_extra_constants_records_none() -> None:
     assert "constants" not in Recipe("rn20", "dots", maximizer="entropic").complete().plain()
 
 
 class Averaging(torch.optim.Optimizer):
-    """Gradient descent on means over a parameter's first axis: its state has another shape than the parameter."""
+    """Gradient descent on means over a parameter's first axis: its state differs in shape from the parameter."""
 
     def __init__(self, model: nn.Module, lr: float):
         super().__init__(model.parameters(), {"lr": lr})
@@ -180,7 +180,7 @@ def test_an_optimizer_trains_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "run") == fingerprint(whole.folder)
 
 
-def test_an_optimizer_whose_memory_cannot_be_saved_is_named(tmp_path: Path) -> None:
+def test_an_optimizer_whose_state_cannot_be_saved_is_refused(tmp_path: Path) -> None:
     class Counting(Averaging):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]
             super().step()
@@ -189,7 +189,7 @@ def test_an_optimizer_whose_memory_cannot_be_saved_is_named(tmp_path: Path) -> N
 
     register_optimizer("counting", lambda model, recipe: Counting(model, recipe.lr))
     recipe = Recipe("rn20", "dots", epochs=1, batch_size=30, optimizer="counting", lr=0.01)
-    with pytest.raises(TembedError, match="the optimizer keeps 'count' as int; only tensors are saved"):
+    with pytest.raises(TembedError, match="the optimizer stores 'count' as int; only tensors are saved"):
         train(recipe, tmp_path / "run")
 
 
@@ -202,7 +202,7 @@ def test_a_record_of_a_run_is_read_without_the_plugin_it_was_trained_with() -> N
 
 
 def test_a_second_registration_under_a_name_is_refused() -> None:
-    with pytest.raises(TembedError, match="an optimizer named 'adam' is registered already"):
+    with pytest.raises(TembedError, match="an optimizer named 'adam' is already registered"):
         register_optimizer("adam", lambda model, recipe: Averaging(model, recipe.lr))
 
 
@@ -221,7 +221,7 @@ def test_a_batch_of_one_image_trains(tmp_path: Path) -> None:
 def test_one_value_per_channel_is_refused_before_the_run(
     side: int, count: int, batch: int, allowed: bool, tmp_path: Path
 ) -> None:
-    """As torch does: of a single value there is no variance."""
+    """As torch does, because a single value has no variance."""
     register_model("mine", lambda classes, size: small_network(classes, size, side=side))
     recipe = Recipe("mine", "dots", epochs=1, batch_size=batch, train_images=count)
     if allowed:
@@ -235,7 +235,7 @@ def test_one_value_per_channel_is_refused_before_the_run(
 # --- names
 
 
-def test_a_dash_in_a_name_never_makes_two_runs_share_a_name() -> None:
+def test_a_hyphen_in_a_name_never_makes_two_runs_share_a_name() -> None:
     register_model("rn26-mine", small_network)
     names = [run_name(Recipe("rn26-mine", "dots")), run_name(Recipe("rn26", "mine-dots"))]
     assert names[0] == "rn26-mine-dots-paper-0"

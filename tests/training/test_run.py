@@ -1,4 +1,4 @@
-"""Every recipe has a run name of its own, and a finished run fits in one small file."""
+"""Every recipe has its own run name, and a finished run fits in one small file."""
 
 import dataclasses
 import json
@@ -99,7 +99,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
     return train(recipe, tmp_path_factory.mktemp("runs") / "run", root=worlds)
 
 
-def test_a_summary_holds_all_but_the_weights(run: Run, tmp_path: Path) -> None:
+def test_a_summary_holds_everything_but_the_weights(run: Run, tmp_path: Path) -> None:
     path = save_summary(run, tmp_path / "results")
     assert path.name == f"{run_name(run.recipe)}.json"
     saved = json.loads(path.read_text())
@@ -137,7 +137,7 @@ def test_a_second_run_of_a_recipe_never_overwrites_the_first(
 
 
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
-    """The records of a run under another recipe."""
+    """Copy the records of a run to a folder with another recipe."""
     folder.mkdir(parents=True)
     write_json(folder / "recipe.json", recipe.plain())
     for path in (run.environment_path, run.metrics_path, run.result_path):

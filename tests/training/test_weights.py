@@ -52,7 +52,7 @@ def test_half_precision_halves_the_file_and_keeps_the_accuracy(run: Run, tmp_pat
     assert load(small).head.weight.dtype == torch.float32
 
 
-def test_names_carry_no_wrappers(tmp_path: Path) -> None:
+def test_saved_names_contain_no_wrapper_prefixes(tmp_path: Path) -> None:
     bare = create_model("rn20")
     names = set(bare.state_dict())
     assert set(plain_names(nn.DataParallel(bare).state_dict())) == names
@@ -61,7 +61,7 @@ def test_names_carry_no_wrappers(tmp_path: Path) -> None:
     assert set(read_checksummed(tmp_path / "w.safetensors", "weights")[0]) == names
 
 
-def test_an_unknown_source_is_answered_with_the_shipped_names(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_an_error_about_an_unknown_source_lists_the_shipped_names(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     with pytest.raises(
         TembedError,
         match="'rn26/cifar1000' is not a run folder, a weights file or the name of shipped w",

@@ -7,7 +7,7 @@
 `BNReLU`    §3.2     what networks usually have: an approximation of P1
 =========== ======== =====================================================================
 
-Each file registers its maximizer by name and constants: `register`, `names`, `constants`, `create`.
+Each file registers its maximizer under a name, with its constants: see `register`, `names`, `constants` and `create`.
 """
 
 from tembed.maximizers.bn_relu import BNReLU, implied_margin

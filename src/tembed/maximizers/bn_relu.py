@@ -20,7 +20,7 @@ class BNReLU(nn.BatchNorm2d):
         return super().forward(a)
 
     def forward(self, input: Tensor, *, with_normalized: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
-        """``relu(bn(a))``: ``(N, K, H, W)`` to the same. ``with_normalized`` returns ``bn(a)`` beside it."""
+        """``relu(bn(a))``: ``(N, K, H, W)`` to the same shape. ``with_normalized`` also returns ``bn(a)``."""
         if with_normalized:
             normalized = self.normalize(input)
             return F.relu(normalized), normalized
@@ -35,7 +35,7 @@ class BNReLU(nn.BatchNorm2d):
         return self(a), a
 
     def has_kernel(self, a: Tensor) -> bool:
-        """Whether the fused kernel takes this map."""
+        """Whether the fused kernel accepts this map."""
         return op.has_kernel(self, a)
 
 

@@ -22,7 +22,7 @@ class Calibration(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """A normalisation after a 3x3 convolution, the sum of its activations after the ReLU, and its pixels."""
+    """A normalisation after a 3x3 convolution, the sum of its activations after the ReLU, and its number of pixels."""
 
     bn: nn.BatchNorm2d
     total: float
@@ -34,7 +34,7 @@ def calibrate(model: nn.Module, images: Tensor) -> Calibration:
 
     ``mu`` is the mean of the non-zero margins ``mu_k``. ``eta`` is the mean, over all pixels of ``images``
     ``(N, 3, H, W)`` in all those layers, of the sum of the activations after BN-ReLU. A convolution that reads the
-    images themselves (the stem) does not count. Works for any network of ``nn.Conv2d`` and ``nn.BatchNorm2d``.
+    images themselves (the stem) is ignored. Works for any network of ``nn.Conv2d`` and ``nn.BatchNorm2d``.
     """
     mode = model.training
     model.eval()
@@ -48,15 +48,15 @@ def calibrate(model: nn.Module, images: Tensor) -> Calibration:
     margins = torch.cat([_margins(layer.bn) for layer in layers])
     if len(margins) == 0:
         raise TembedError(
-            "all margins of this network are 0, because its normalisations are as they were initialised; calibrate a "
-            "trained network, for example tembed.load('rn26/cifar10')"
+            "all margins of this network are 0, because its normalisations still have their initial values; calibrate "
+            "a trained network, for example tembed.load('rn26/cifar10')"
         )
     mu = margins.mean().item()
     eta = sum(layer.total for layer in layers) / sum(layer.pixels for layer in layers)
     if not torch.tensor([mu, eta]).isfinite().all():
         raise TembedError(
             f"the margins of this network give mu = {mu} and eta = {eta}: its weights or statistics are not finite; "
-            "calibrate a network whose training went well"
+            "calibrate a network whose training did not diverge"
         )
     return Calibration(mu, eta)
 
@@ -70,7 +70,7 @@ def _margins(bn: nn.BatchNorm2d) -> Tensor:
 
 @contextmanager
 def _watched(model: nn.Module, images: Tensor) -> Iterator[list[_Layer]]:
-    """While open, every forward pass appends the normalisations whose input is the output of a 3x3 convolution."""
+    """Within the ``with``, a forward pass lists the normalisations whose input is the output of a 3x3 convolution."""
     # Each output with its version. An in-place operation, such as adding a shortcut, changes the version: the tensor is
     # then no longer what the convolution computed. Keeping the tensors keeps their identities unique.
     outputs: list[tuple[Tensor, int]] = []

@@ -46,14 +46,14 @@ class EntropicFunction(torch.autograd.Function):
 def entropic(a: Tensor, mu: float | Tensor = MU, eps: float = EPS, dim: int = 1) -> Tensor:
     """Soft-max of the activations along ``dim`` and of the margin ``mu``, without the margin's share (P3).
 
-    ``eps`` is the sharpness: large gives `one_hot`, small gives ``1 / (K + 1)`` each.
+    ``eps`` is the sharpness: large values approach `one_hot`, small ones give ``1 / (K + 1)`` to each kernel.
     """
     a, mu, dim = align_margin(a, mu, eps, dim)
     return EntropicFunction.apply(a, mu, eps, dim)[0]
 
 
 class Entropic(nn.Module):
-    """`entropic`, scaled by ``eta``: a replacement of BN-ReLU without batch statistics (§4.1)."""
+    """`entropic`, scaled by ``eta``: a replacement for BN-ReLU without batch statistics (§4.1)."""
 
     def __init__(self, mu: float = MU, eta: float = ETA, eps: float = EPS, dim: int = 1):
         super().__init__()

@@ -9,7 +9,7 @@ from tembed.errors import TembedError
 
 
 def check_constants(*, mu: float | Tensor = 0.0, eta: float = 1.0, eps: float = 1.0) -> None:
-    """`TembedError` unless ``eta`` and ``eps`` are positive and finite and ``mu`` is a number or an infinity.
+    """Raise `TembedError` unless ``eta`` and ``eps`` are positive and finite and ``mu`` is a number or an infinity.
 
     A tensor ``mu`` is not checked: NaN in it gives NaN, as NaN in the activations does.
     """
@@ -17,7 +17,7 @@ def check_constants(*, mu: float | Tensor = 0.0, eta: float = 1.0, eps: float = 
         if not 0 < value < math.inf:
             raise TembedError(f"`{name}` is {value}; it must be positive and finite")
     if not isinstance(mu, Tensor) and math.isnan(mu):
-        raise TembedError("`mu` is nan; it must be a number, or an infinity for the limit")
+        raise TembedError("`mu` is nan; it must be a number, finite or infinite")
 
 
 def align_margin(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor, int]:
@@ -40,6 +40,6 @@ def align_margin(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[T
         return a, margin.expand(shape), dim
     except RuntimeError:
         raise TembedError(
-            f"`mu` has shape {tuple(margin.shape)}, which does not broadcast to {shape}: it needs size 1 along the "
+            f"`mu` has shape {tuple(margin.shape)}, which does not broadcast to {shape}: it needs size 1 along "
             f"axis {dim} and otherwise the shape of the activations"
         ) from None

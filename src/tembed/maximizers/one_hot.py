@@ -27,13 +27,13 @@ class OneHotFunction(torch.autograd.Function):
 
 
 def one_hot(a: Tensor, mu: float | Tensor = MU, dim: int = 1) -> Tensor:
-    """One-hot of the largest activation along ``dim`` if it exceeds ``mu``, else zeros (P1); NaN where one is NaN."""
+    """One-hot of the largest activation along ``dim`` if it exceeds ``mu``, else zeros (P1); NaN where any is NaN."""
     a, mu, dim = align_margin(a, mu, 1.0, dim)
     return OneHotFunction.apply(a, mu, dim)
 
 
 class OneHot(nn.Module):
-    """`one_hot`, scaled by ``eta``. Its gradient is zero, so nothing in front of it can learn."""
+    """`one_hot`, scaled by ``eta``. Its gradient is zero, so the layers before it cannot learn."""
 
     def __init__(self, mu: float = MU, eta: float = ETA, dim: int = 1):
         super().__init__()

@@ -7,7 +7,7 @@ winner's value ``t``. With ``b = eps [a; mu]``, ``u_j = t - b_j`` and the normal
     (J^T g)_i = eps ∫ E r_i (g_i R - G) dt,   r_j = phi(u_j) / Phi(u_j),  E = Π_j Phi(u_j),  R = Σ r_j,  G = Σ g_j r_j
 
 Sums and products run over the activations and the slack, whose ``g`` is 0. The trapezoid rule converges geometrically.
-The paper estimates ``p`` and the Jacobian from 600 noise samples instead: `SampledFunction`.
+The paper estimates ``p`` and the Jacobian from 600 noise samples instead (`SampledFunction`).
 """
 
 import math
@@ -25,7 +25,7 @@ from tembed.ops.autograd import wants_double_backward
 from tembed.paper import EPS, ETA, MU, SAMPLES
 
 CHUNK = 1 << 22
-"""Noise numbers drawn at once, so that memory does not grow with the number of samples."""
+"""Noise values drawn at once, so that memory does not grow with the number of samples."""
 
 
 class Nodes(NamedTuple):
@@ -82,8 +82,8 @@ def perturbed(
     """Probability that each activation along ``dim`` is the largest of ``[a; mu] + z / eps``, ``z ~ N(0, I)`` (P2).
 
     ``method="exact"`` integrates. ``method="sample"`` is the paper's estimate from ``samples`` draws of
-    ``generator`` (by default torch's global one). Half precision is computed in float32. Where an activation is NaN,
-    so are all probabilities.
+    ``generator`` (by default torch's global one). Half precision is computed in float32. If an activation is NaN, so
+    are all probabilities of its pixel.
     """
     if method not in ("exact", "sample"):
         raise TembedError(f"`method` is {method!r}; it must be 'exact' or 'sample'")
@@ -99,7 +99,7 @@ def perturbed(
 
 
 class Perturbed(nn.Module):
-    """`perturbed`, scaled by ``eta``: a replacement of BN-ReLU without batch statistics (§4.1)."""
+    """`perturbed`, scaled by ``eta``: a replacement for BN-ReLU without batch statistics (§4.1)."""
 
     def __init__(
         self,

@@ -17,11 +17,11 @@ from tembed.ops.conv3x3 import Conv3x3
 
 GROWTH = 12
 LAYERS = 16
-"""Layers of a stage."""
+"""Layers per stage."""
 
 
 class DenseLayer(nn.Module):
-    """1x1 to four times the growth, 3x3 to the growth, appended to the input (Huang et al. 2017)."""
+    """A 1x1 convolution to four times the growth and a 3x3 one, appended to the input (Huang et al. 2017)."""
 
     def __init__(self, channels: int, growth: int):
         super().__init__()
@@ -47,7 +47,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseStage(nn.Sequential):
-    """Dense layers, then perhaps a transition. In training on the CPU, one fused operation replaces the layers."""
+    """Dense layers and an optional transition. In training on the CPU, one fused operation replaces the layers."""
 
     def forward(self, x: Tensor) -> Tensor:
         layers = [layer for layer in self if isinstance(layer, DenseLayer)]
@@ -61,12 +61,12 @@ class DenseStage(nn.Sequential):
 
 
 def dense_layers(channels: int) -> tuple[list[DenseLayer], int]:
-    """The layers of a stage, and its width."""
+    """The layers of a stage, and its output width."""
     return [DenseLayer(channels + i * GROWTH, GROWTH) for i in range(LAYERS)], channels + LAYERS * GROWTH
 
 
 def transition(channels: int) -> tuple[nn.Sequential, int]:
-    """A transition that halves the channels and the side, and its width."""
+    """A transition that halves the channels and the side, and its output width."""
     out = channels // 2
     return nn.Sequential(BNReLU(channels), nn.Conv2d(channels, out, 1), nn.AvgPool2d(2)), out
 

@@ -24,7 +24,7 @@ class ModelInfo:
     ``build``: called as ``build(num_classes, input_size, **options)``. ``label``: what reports call it; by default the
     paper's label if the network is in Table 1. ``block``: "embed" (`FeatureEmbedding`), "aux" (`DeepSupervision`) or
     None. ``options``: what `create_model` accepts besides the constants of the maximizer. ``defaults``: values of
-    options that differ from those of the dataset.
+    options that override those of the dataset.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ModelInfo:
 
     @property
     def has_scores(self) -> bool:
-        """Whether `Output.scores` is there for the patch loss (Eq. 3.1)."""
+        """Whether the network returns `Output.scores`, which the patch loss needs (Eq. 3.1)."""
         return self.block in ("embed", "aux")
 
 
@@ -103,7 +103,7 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
     Args:
         name: one of `list_models`, or the paper's label for it.
         num_classes: ``C``.
-        input_size: side of the images that the network is designed for. From 64 on it has the Mini-ImageNet layout,
+        input_size: side of the images that the network is designed for. From 64 on, it has the Mini-ImageNet layout,
             which halves the map once more, so that the block sees maps of about the size of CIFAR's.
         options: ``maximizer`` and its constants (``mu``, ``eta``, ``eps``) for what follows the 3x3 convolutions of
             the RN networks (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``window`` for the block of the ``-embed``
@@ -142,7 +142,7 @@ def _find_block(info: ModelInfo) -> str | None:
         try:
             with torch.device("meta"):
                 model = info.build(2, 32)
-        except (NotImplementedError, RuntimeError):  # the build reads the values of tensors
+        except (NotImplementedError, RuntimeError):  # `build` reads tensor values, which a meta tensor lacks
             model = info.build(2, 32)
     kinds = [type(module) for module in model.modules()]
     if any(issubclass(kind, FeatureEmbedding) for kind in kinds):

@@ -73,7 +73,7 @@ def resnet(
     maximizer: str = "bn-relu",
     **options: Any,
 ) -> Network:
-    """Stages of ``units`` bottlenecks each, with the block before the last.
+    """Stages of ``units`` bottlenecks each, with the block before the last stage.
 
     ``maximizer`` follows the 3x3 convolution of each unit; the stem keeps BN-ReLU. ``options``: the maximizer's
     constants and the block's options.

@@ -15,8 +15,8 @@ from tembed.ops.conv3x3 import Conv3x3
 class BasicUnit(nn.Module):
     """Pre-activation unit of two 3x3 convolutions (Zagoruyko & Komodakis 2016), without dropout.
 
-    Where the width or the side changes, the shortcut is a 1x1 convolution of the pre-activated input, else the raw
-    input.
+    Where the width or the side changes, the shortcut is a 1x1 convolution of the pre-activated input; elsewhere it is
+    the raw input.
     """
 
     def __init__(self, channels: int, out: int, stride: int = 1):
@@ -46,7 +46,7 @@ def stage(channels: int, out: int, stride: int) -> nn.Sequential:
 def wide_resnet(
     num_classes: int, input_size: int, *, block: BlockFactory | None = None, **block_options: Any
 ) -> Network:
-    """Four stages of two units each, with the block before the last."""
+    """Four stages of two units each, with the block before the last stage."""
     stem = nn.Conv2d(3, 16, 3, padding=1, bias=False)
     stages = [stage(16, 32, 2 if shrinks_early(input_size) else 1), stage(32, 64, 2), stage(64, 128, 2)]
     embedding = block(128, num_classes, **block_options) if block else None

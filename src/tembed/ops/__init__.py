@@ -1,7 +1,7 @@
 """Fast CPU forms of what the networks spend their time on. Each replaces a plain torch form and gives the same result.
 
-The kernels in ``csrc`` are compiled on first use. Where one does not fit (other device, type or layout, autocast, no
-compiler), the plain form runs instead.
+The kernels in ``csrc`` are compiled on first use. Where one does not apply (other device, type or layout,
+autocast, no compiler), the plain form runs instead.
 """
 
 from tembed.ops import bn_relu, conv3x3, perturbed

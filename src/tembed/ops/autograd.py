@@ -23,7 +23,7 @@ def plain_gradients(
 ) -> list[Tensor | None]:
     """The gradients of ``plain(*inputs)`` by torch, which can be differentiated again.
 
-    A ``backward`` calls this if `wants_double_backward`. The kernels compute numbers only.
+    A ``backward`` calls this if `wants_double_backward`, because autograd cannot differentiate the kernels.
     """
     # An alias for each input, because one input may depend on another (shared weights): the gradient for an input must
     # not include what flows through the others.

@@ -15,7 +15,7 @@ from tembed.ops.autograd import plain_gradients, wants_double_backward
 from tembed.ops.build import Doubles, Floats, Kernel, Map, MapSlice, OptionalMap, is_map, is_plain_eager, pixel_step
 
 VALUES_PER_THREAD = 16384
-"""Values of a map that are worth another thread."""
+"""Each further thread needs this many values of a map to be worthwhile."""
 
 
 class MapLayout(ctypes.Structure):
@@ -61,7 +61,7 @@ def load() -> ctypes.CDLL | None:
 
 
 def loaded() -> ctypes.CDLL:
-    """The compiled kernel, where `has_kernel` has said that there is one."""
+    """The compiled kernel. Call this only where `has_kernel` is true."""
     library = load()
     assert library is not None
     return library
@@ -81,12 +81,12 @@ def has_kernel(bn: nn.BatchNorm2d, x: Tensor) -> bool:
 
 
 def plain_bn_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """``relu(bn(x))`` by torch, with the statistics of the batch: what the kernel computes."""
+    """``relu(bn(x))`` by torch, with the statistics of the batch: the plain form of the kernel."""
     return F.relu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
 
 
 def bn_relu(bn: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """``relu(bn(x))`` by the kernel: ``(N, C, H, W)`` to the same."""
+    """``relu(bn(x))`` by the kernel: ``(N, C, H, W)`` to the same shape."""
     return BNReLUFunction.apply(bn, x, bn.weight, bn.bias)
 
 
@@ -96,7 +96,7 @@ def bn_relu_with_input(bn: nn.BatchNorm2d, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class BNReLUFunction(torch.autograd.Function):
-    """Keeps the map. Backward finds again where the ReLU was open."""
+    """Keeps the map. Backward recomputes where the ReLU was open."""
 
     @staticmethod
     def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def forward(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 def backward(
     g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor, g_input: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients for the map, the scale gamma and the bias, for statistics of the map itself.
+    """Gradients for the map, the scale gamma and the bias, where the statistics are those of the map itself.
 
     ``x`` is a whole map. ``g_input`` is added to the map's gradient.
     """
@@ -177,10 +177,11 @@ def backward(
 
 
 class SharedMapGradient:
-    """The gradient of a map that several normalisations read, each some of its first channels (DenseNet).
+    """The gradient of a map that several normalisations read, each of them some of its first channels (DenseNet).
 
-    Each of them contributes its passed-on gradient, which `add` adds to ``dx`` at once, and a linear function of the
-    map. The coefficients of these lines are summed, and `finish` adds the sum to ``dx`` once.
+    Each of them contributes two terms. The first is the gradient that passes its ReLU: `add` adds it to ``dx`` at once.
+    The second is a line, a linear function of the map: `add` sums the coefficients, and `finish` adds the summed line
+    to ``dx`` once.
     """
 
     def __init__(self, x: Tensor, mean: Tensor, dx: Tensor):
@@ -201,7 +202,7 @@ class SharedMapGradient:
         return dgamma, dbeta
 
     def finish(self, start: int, end: int) -> Tensor:
-        """The complete gradient of these channels. Call it once everything that reads them has been added."""
+        """The complete gradient of these channels. Call this after adding every normalisation that reads them."""
         x, dx = self.x[:, start:end], self.dx[:, start:end]
         line = (self.mean[start:end], self.slope[start:end], self.offset[start:end])
         loaded().tembed_bn_add_line(_layout(x), x, *line, dx)

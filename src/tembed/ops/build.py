@@ -34,7 +34,7 @@ class Kernel:
     functions: Mapping[str, Sequence[type]]
 
     def load(self) -> ctypes.CDLL | None:
-        """The compiled library, or None (with one warning) if it cannot be built: the caller uses its plain form."""
+        """The compiled library, or None (with one warning) if it cannot be built; the caller uses its plain form."""
         return _load(self)
 
 
@@ -51,7 +51,7 @@ def _load(kernel: Kernel) -> ctypes.CDLL | None:
             reasons.append((stderr or str(error)).strip().splitlines()[-1])
     warnings.warn(
         f"the fused kernel {source.name} could not be built ({reasons[-1]}); torch's own operations give the same "
-        "results more slowly. To use it, put a C compiler (cc, gcc or clang) on the PATH, or name one in CC.",
+        "results more slowly. To use the kernel, put a C compiler (cc, gcc or clang) on the PATH, or name one in CC.",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -71,7 +71,7 @@ def _declare(library: ctypes.CDLL, kernel: Kernel) -> ctypes.CDLL:
 
 
 # Types of a kernel's arguments. ctypes calls `from_param` on every argument of every call and raises ArgumentError
-# if it refuses one, so C never reads memory of another type, device or layout.
+# if it refuses one, so C never reads memory of the wrong type, device or layout.
 
 
 class Floats:
@@ -122,7 +122,7 @@ class OptionalMap(Map):
 
 
 class MapSlice(Floats):
-    """Some neighbouring channels of a channels-last float32 map on the CPU."""
+    """Consecutive channels of a channels-last float32 map on the CPU."""
 
     @staticmethod
     def has_layout(x: Tensor) -> bool:
@@ -149,7 +149,7 @@ def is_plain_eager() -> bool:
 
 
 def pixel_step(x: Tensor) -> int:
-    """Distance in memory between neighbouring pixels of a map: in a slice, more than its number of channels."""
+    """Distance in memory between neighbouring pixels of a map; in a slice, it exceeds the number of channels."""
     return x.stride(3) if x.shape[3] > 1 else x.stride(2) if x.shape[2] > 1 else x.stride(0)
 
 
@@ -172,7 +172,7 @@ def _build(source: Path, flags: tuple[str, ...]) -> Path:
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on, because machines may share a cache folder."""
+    """The processor that ``-march=native`` depends on: machines of different kinds may share a cache folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -45,7 +45,7 @@ def load() -> ctypes.CDLL | None:
 
 
 class Conv3x3(nn.Conv2d):
-    """A 3x3 convolution with padding 1. The kernel computes its weight gradient where it can: `has_kernel`."""
+    """A 3x3 convolution with padding 1. The kernel computes its weight gradient where `has_kernel` is true."""
 
     def __init__(self, channels: int, out: int, *, stride: int = 1, bias: bool = False):
         super().__init__(channels, out, 3, stride=stride, padding=1, bias=bias)
@@ -103,7 +103,7 @@ def weight_gradient(g: Tensor, x: Tensor, stride: int = 1) -> Tensor:
     """Gradient for the weights of a 3x3 convolution, in channels-last layout: ``(out, in, 3, 3)``.
 
     ``g``, the gradient of the output, may be a slice of a map's channels. Falls back to torch where the kernel does
-    not fit.
+    not apply.
     """
     fits = fills_tiles(x.shape[1], g.shape[1]) and is_map(x) and g.dtype == x.dtype and MapSlice.has_layout(g)
     library = load() if fits else None
@@ -116,7 +116,7 @@ def weight_gradient(g: Tensor, x: Tensor, stride: int = 1) -> Tensor:
     threads = min(torch.get_num_threads(), images)
     g_room = chunk_images * chunk_rows * g_width * out
     x_room = chunk_images * ((chunk_rows - 1) * stride + 3) * ((g_width - 1) * stride + 3) * IN_TILE
-    # The result has memory of its own: as a view of all threads' sums, it would keep those alive in `.grad`.
+    # The result has its own memory: a view of the sums of all threads would keep them all alive in `.grad`.
     result = torch.empty(out, 3, 3, channels)
     sums, copies = torch.empty(threads - 1, *result.shape), torch.empty(threads * (g_room + x_room))
     sizes = (images, height, width, channels, g_height, g_width, out, pixel_step(g), 3, stride, 1)

@@ -20,11 +20,11 @@ from tembed.ops.bn_relu import Affine, plain_bn_relu
 from tembed.ops.conv3x3 import input_gradient, weight_gradient
 
 VECTOR = 16
-"""Convolutions write this many channels faster than fewer."""
+"""A convolution with this many output channels is faster than one with fewer."""
 CHUNKS = 16
 """A product over all pixels is faster in this many chunks, which fit into the cache and spread over the threads."""
 WEIGHTS = 8
-"""Parameters of a layer: weight and bias of its four modules."""
+"""Parameters per layer: weight and bias of its four modules."""
 
 
 class DenseLayerModules(NamedTuple):
@@ -41,15 +41,15 @@ class DenseLayerModules(NamedTuple):
 
 
 def dense_stage(layers: Sequence[DenseLayerModules], x: Tensor) -> Tensor:
-    """``x`` and what each layer adds to it, side by side: ``(N, C, H, W)`` to ``(N, C + len(layers) * growth, H, W)``.
+    """``x`` and the channels that the layers append to it: ``(N, C, H, W)`` to ``(N, C + len(layers) * growth, H, W)``.
 
-    Calls no module, so the caller must have checked that the modules are of their original classes, without hooks.
+    This calls no module, so the caller must check that the modules are of their original classes and have no hooks.
     """
     return DenseStageFunction.apply(layers, x, *(tensor for layer in layers for tensor in layer.weights))
 
 
 def has_kernel(layers: Sequence[DenseLayerModules], x: Tensor) -> bool:
-    """Whether the fused form takes these layers and this map."""
+    """Whether the fused form accepts these layers and this map."""
     norms = all(map(bn_relu.uses_batch_statistics, (bn for layer in layers for bn in (layer.preact, layer.norm))))
     return norms and len(layers) > 0 and bn_relu.has_kernel(layers[0].preact, x) and all(map(_is_usual, layers))
 
@@ -69,7 +69,7 @@ def _is_usual(layer: DenseLayerModules) -> bool:
 
 
 def plain_dense_stage(x: Tensor, *weights: Tensor, eps: Sequence[float]) -> Tensor:
-    """The same by torch, with concatenations. ``eps``: that of each normalisation, in order."""
+    """The same by torch, with concatenations. ``eps``: one value per normalisation, in order."""
     for n in range(len(weights) // WEIGHTS):
         gamma, beta, reduce, reduce_bias, gamma2, beta2, grow, grow_bias = weights[WEIGHTS * n : WEIGHTS * (n + 1)]
         y = F.conv2d(plain_bn_relu(x, gamma, beta, eps[2 * n]), reduce, reduce_bias)
@@ -151,7 +151,7 @@ def _zero_padded(x: Tensor, dim: int = 0) -> Tensor:
 
 
 def _pointwise_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a 1x1 convolution for the input, the weight and the bias. Products give the weight's faster."""
+    """Gradients of a 1x1 convolution for the input, the weight (faster by matrix products) and the bias."""
     rows, columns = (map.permute(0, 2, 3, 1).flatten(0, 2) for map in (g, x))
     chunks = gcd(len(rows), CHUNKS)
     left, right = (map.reshape(chunks, -1, map.shape[1]) for map in (rows, columns))

@@ -12,9 +12,9 @@ from torch import Tensor
 from tembed.ops.build import Floats, Kernel, OptionalFloats
 
 LANES = 16
-"""Pixels of a chunk, as in ``perturbed.c``."""
+"""Pixels per chunk, as in ``perturbed.c``."""
 WORK_PER_THREAD = 256
-"""Chunks times kernels that are worth another thread."""
+"""Each further thread needs this much work, in chunks times kernels, to be worthwhile."""
 
 
 class Integral(ctypes.Structure):
@@ -53,14 +53,14 @@ def _is_compiled() -> bool:
 
 
 def has_kernel(a: Tensor) -> bool:
-    """Whether the kernel takes these activations. Exported programs must not depend on this package."""
+    """Whether the kernel accepts these activations. Exported programs must not depend on this package."""
     plain = a.device.type == "cpu" and a.dtype == torch.float32 and not torch.compiler.is_exporting()
     return plain and _is_compiled()
 
 
 @torch.library.custom_op("tembed::perturbed_forward", mutates_args=(), device_types="cpu")
 def perturbed_forward(a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int) -> Tensor:
-    """``p`` of P2, by ``nodes`` nodes from ``low`` to ``high`` relative to the largest of ``eps [a; mu]``.
+    """``p`` of P2, with ``nodes`` nodes from ``low`` to ``high`` relative to the largest of ``eps [a; mu]``.
 
     ``mu`` has the shape of ``a`` with size 1 along ``dim``.
     """

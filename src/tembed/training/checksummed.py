@@ -17,11 +17,11 @@ from torch import Tensor
 
 from tembed.errors import TembedError
 
-KEY = "tembed"  # the only key: safetensors writes several in no fixed order
+KEY = "tembed"  # the only key: safetensors would write several in no fixed order
 
 
 def checksummed_bytes(tensors: Mapping[str, Tensor], record: dict[str, Any]) -> bytes:
-    """The content of a file with these tensors and this JSON-able record; equal inputs give equal bytes."""
+    """The content of a file with these tensors and this record of JSON values. Equal inputs give equal bytes."""
     plain = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     text = json.dumps(record, sort_keys=True, allow_nan=False)
     metadata = {KEY: json.dumps({"record": text, "sha256": checksum(plain, text)})}
@@ -29,7 +29,7 @@ def checksummed_bytes(tensors: Mapping[str, Tensor], record: dict[str, Any]) -> 
 
 
 def read_checksummed(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the record of a file. `TembedError` if it is missing, damaged or not of this ``kind``."""
+    """The tensors and the record of a file. Raises `TembedError` if it is missing, damaged or not of this ``kind``."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {})[KEY])
@@ -39,11 +39,11 @@ def read_checksummed(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str
         record = json.loads(text)
     except Exception as error:  # the reader and JSON raise many types on damaged files
         what = f"no {KEY} record in it" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise TembedError(f"{path} cannot be read as {kind} of tembed ({what})") from None
+        raise TembedError(f"{path} cannot be read as {kind} written by tembed ({what})") from None
     if found != expected:
         raise TembedError(f"{path} is damaged: its content does not match its checksum")
     if not isinstance(record, dict) or record.get("kind") != kind:
-        raise TembedError(f"{path} does not hold {kind} of tembed")
+        raise TembedError(f"{path} does not hold {kind} written by tembed")
     return tensors, record
 
 

@@ -106,13 +106,13 @@ def reproducible(deterministic_only: bool = True) -> Iterator[None]:
             deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt(3)
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
 
 
 def keep_freed_memory() -> None:
-    """Stop glibc from returning large freed allocations to the system, which clears them at each new allocation.
+    """Stop glibc from returning large freed allocations to the system, which zeroes the memory that it gives out.
 
-    A step frees and allocates the same hundreds of megabytes, and the clearing took a sixth of its time. This applies
+    A step frees and allocates the same hundreds of megabytes, and zeroing them took a sixth of its time. This applies
     to the whole process, so only commands that train call it. Without glibc it does nothing.
     """
     if not sys.platform.startswith("linux"):

@@ -1,4 +1,4 @@
-"""How well a model does on a subset of a dataset: the head, and each patch on its own."""
+"""Measures a model on a subset of a dataset: the head, and each patch by itself."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ class Evaluation:
     patches: float | None
     """mean cross-entropy of the patches"""
     patch_accuracy: float | None
-    """share of the patches whose own best class is the image's"""
+    """share of the patches whose best class is that of the image"""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -58,7 +58,7 @@ def evaluate(
     splits = load(data or recipe.data, recipe.split, recipe.split_seed, root)
     images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
     if images.classes != trained.classes:
-        raise TembedError(f"{splits.name} has other classes than {source} was trained for")
+        raise TembedError(f"{splits.name} does not have the classes that {source} was trained on")
     expected = trained.about.get("data_sha256")
     if data is None and expected != splits.sha256:
         progress.say(
@@ -87,8 +87,8 @@ def evaluate_batches(
     """Measure the model on all images of ``batches``, in evaluation mode.
 
     Args:
-        seed: for the sampled maximizer only; the noise of each batch is a function of it.
-        watch: called after each batch with the number of images done and in all.
+        seed: determines the noise of each batch; only the sampled maximizer uses it.
+        watch: called after each batch with the numbers of images done and in total.
         group: each process measures its share, and all get the whole result.
         forward: how to call the model, if it is wrapped.
     """

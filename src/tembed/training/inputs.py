@@ -1,4 +1,4 @@
-"""The images that a recipe trains on and is measured on (§4)."""
+"""The images that a recipe trains on and is evaluated on (§4)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,7 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
 def evenly(labels: Tensor, classes: int, count: int, seed: int) -> Tensor:
     """Positions of ``count`` images, the same number of each class where possible, in ascending order.
 
-    A larger count takes all images of a smaller one, and more.
+    A larger count selects all images of a smaller one, and more.
     """
     if count > len(labels):
         raise TembedError(f"`train_images` is {count}, but there are only {len(labels)} training images")
@@ -94,7 +94,7 @@ def resized(images: Tensor, side: int) -> Tensor:
 def _check_single_image(recipe: Recipe, inputs: Inputs) -> None:
     """Refuse batches of one image if the network normalises a map of one pixel: a single value has no variance.
 
-    A training step on the meta device, which computes shapes only, finds out before the run starts.
+    A training step on the meta device, which computes only shapes, detects this before the run starts.
     """
     recipe = recipe.complete()
     side = image_side(recipe, 0, inputs.side)
@@ -106,6 +106,6 @@ def _check_single_image(recipe: Recipe, inputs: Inputs) -> None:
             raise
         raise TembedError(
             f"{len(inputs.train.images)} training images in batches of {recipe.batch_size} make a batch of one, and "
-            f"{recipe.model} normalises one value per channel there ({first_line(error)}): take another `batch_size` "
-            "or `train_images`"
+            f"{recipe.model} would normalise a single value per channel ({first_line(error)}): give another "
+            "`batch_size` or `train_images`"
         ) from None

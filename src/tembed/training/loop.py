@@ -59,8 +59,8 @@ def train(
         recipe: what to train.
         out: the run folder; by default ``runs/<run_name(recipe)>``.
         root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
-        hardware: what to train on; by default one process, on a GPU if there is one. Several devices get a process
-            each; a process that torchrun started is one of them.
+        hardware: what to train on; by default one process, on a GPU if there is one. With several devices, each
+            has its own process; a process that torchrun started is one of them.
         progress: the observer of the run; by default nothing is shown.
         checkpoint_seconds: how often to save within an epoch.
         waiting: what to do when other processes use the cores; by default the run warns once.
@@ -78,7 +78,7 @@ def train(
 
 
 def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> None:
-    """Do the share of this process in a run; all of it if it is the only one."""
+    """Do this process's share of a run, or all of it if this is the only process."""
     group = join_process_group(job.hardware)
     try:
         _work(job, group, progress if group.is_first else Progress(), waiting or WaitingPolicy())
@@ -93,7 +93,7 @@ def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> 
 
 def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy) -> None:
     recipe, run = job.recipe, Run(job.out)
-    # A new run loads its data before it makes its folder, so that a mistake in the data leaves no folder behind.
+    # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
     inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
     with ExitStack() as stack:
         if group.is_first:
@@ -103,7 +103,7 @@ def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPol
         stop = stack.enter_context(listening())
         stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
         if group.is_first:
-            run.claim(recipe)
+            run.assign(recipe)
         if group.broadcast(run.result is not None):
             progress.say(f"{run.folder} is already finished")
             return
@@ -159,7 +159,7 @@ class Training:
         self.test()
 
     def train_epoch(self) -> None:
-        """The remaining steps of an epoch."""
+        """Run the remaining steps of the epoch."""
         state = self.state
         side = image_side(self.recipe, state.epoch, self.inputs.side)
         self.model.train()
@@ -176,7 +176,7 @@ class Training:
                 self.save()
 
     def train_step(self, side: int) -> None:
-        """One step of the optimizer: a function of the state and of (seed, epoch, step)."""
+        """Take one step of the optimizer: a function of the state and of (seed, epoch, step)."""
         state, epoch, step = self.state, self.state.epoch, self.state.step
         images, labels = self.group.to_device(*self.inputs.train.batch(epoch, step))
         torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.group.noise_key))  # the maximizer's noise
@@ -208,7 +208,7 @@ class Training:
         state.sums.correct += int(sums[3])
 
     def finish_epoch(self) -> None:
-        """Validate, keep the weights if they are the best, save."""
+        """Validate, keep the weights if they are the best so far, and save."""
         state, recipe = self.state, self.recipe
         start = time.perf_counter()
         val = self._evaluate("validation", self.inputs.val)
@@ -271,13 +271,13 @@ class Training:
             raise Crowded
         if not threads_sleep(os.environ):
             self.progress.say(
-                "warning: another process uses the cores of this run, and its own threads may spin while they wait for "
-                "each other; if it is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and resume"
+                "warning: another process uses the cores of this run, whose threads may spin while they wait for each "
+                "other; if the run is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and resume"
             )
 
     def _not_finite(self, loss: float) -> str:
         epoch, step = self.state.epoch, self.state.step
-        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # of all processes
+        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # the batch of all processes
         pool = batch.images.indices[batch.indices(epoch, step)].tolist()
         return (
             f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "

@@ -1,6 +1,6 @@
 """What is trained, on what, and how (§4): one frozen record for Python, the command line and the run folder.
 
-``Recipe(model, data)`` is the paper's training to the letter. ``Recipe.from_preset`` starts from a named set of
+``Recipe(model, data)`` is exactly the paper's training. ``Recipe.from_preset`` starts from a named set of
 defaults instead; `PRESETS` lists them and says what each changes and why.
 """
 
@@ -16,7 +16,7 @@ from tembed.errors import TembedError
 WEIGHT = 0.5
 """The paper's lambda (Eq. 3.1)."""
 WARMUP = 0.2
-"""Share of a one-cycle run in which the rate rises."""
+"""Share of a one-cycle run during which the rate rises."""
 MAXIMIZER = "bn-relu"
 MARGIN_CONSTANTS = ("mu", "eta", "eps")
 """The paper's constants of a maximizer, which have fields of their own."""
@@ -39,41 +39,41 @@ class Recipe:
     seed: int = 0
     """decides the initial weights, the order, the augmentation and the maximizer's noise"""
     split: Literal["paper", "official"] = "paper"
-    """pooled and cut 65/15/20 (§4), or the published train and test sets"""
+    """paper: pooled and split 65/15/20 (§4); official: the published train and test sets"""
     split_seed: int = 0
-    """which cut, and which images `train_images` takes"""
+    """decides the random split, and which images `train_images` selects"""
 
     batch_size: int = 32
-    """images in a step (§4)"""
+    """images per step (§4)"""
     lr: float = 1e-3
-    """learning rate, the highest one of a schedule (§4)"""
+    """learning rate (§4); with a schedule, the highest one"""
     optimizer: str = "adam"
     """adam: decay in the gradient (§4); adamw: decoupled decay; muon: orthogonal steps for kernels, adamw for others"""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Adam's decay rates of its two means (§4); the first is also Muon's momentum"""
+    """decay rates of Adam's two means (§4); the first is also Muon's momentum"""
     weight_decay: float = 1e-4
     """L2 decay of all weights (§4)"""
     schedule: Literal["constant", "one-cycle"] = "constant"
     """one-cycle: linear warm-up, then a cosine to zero; the paper names no schedule"""
     warmup: float | None = None
-    """share of the run in which a one-cycle rate rises (0.2)"""
+    """share of the run during which a one-cycle rate rises (default: 0.2)"""
     start_scale: float = 1.0
     """side of the training images in the first epoch, as a share of the full side; it grows to the full side"""
 
     weight: float | None = None
     """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
     softmax_on_bn: bool | None = None
-    """the block's soft-max takes normalised scores (§4): on for cifar10 only"""
+    """the block's soft-max takes normalised scores (appendix A): on for cifar10 only"""
     smooth_shortcut: bool | None = None
-    """2x2 mean before the block's shortcut (§4): on for cifar10 only, in RN and WRN"""
+    """2x2 mean before the block's shortcut (appendix A): on for cifar10 only, in RN and WRN"""
     maximizer: str | None = None
     """what follows the 3x3 convolutions of RN (§4.1): bn-relu (default), entropic, perturbed(-sampled), one-hot"""
     mu: float | None = None
-    """threshold of the maximizer (2.5)"""
+    """threshold of the maximizer (default: 2.5)"""
     eta: float | None = None
-    """scale of the maximizer (17)"""
+    """scale of the maximizer (default: 17)"""
     eps: float | None = None
-    """sharpness of the maximizer (1)"""
+    """sharpness of the maximizer (default: 1)"""
     constants: Constants = ()
     """other constants of a registered maximizer, as pairs of name and value"""
 
@@ -98,7 +98,7 @@ class Recipe:
 
     @property
     def preset(self) -> str:
-        """The preset whose optimisation this recipe has, whatever its epochs; ``own`` if there is none."""
+        """The preset whose optimisation this recipe has, for any number of epochs; ``own`` if there is none."""
         for name, preset in PRESETS.items():
             like = dataclasses.replace(self, **{**_PRESET_DEFAULTS, **preset, "epochs": self.epochs})
             if _with_warmup(like) == _with_warmup(self):
@@ -106,7 +106,7 @@ class Recipe:
         return "own"
 
     def complete(self) -> "Recipe":
-        """This recipe with each field filled in that applies to its model and data, and None in the others.
+        """This recipe with every field that applies to its model and data filled in, and None in the others.
 
         Raises `TembedError` for a value that is out of range or unknown, or for a field that does not apply.
         """
@@ -127,7 +127,7 @@ class Recipe:
             for name in source:
                 if name not in defaults:
                     raise TembedError(
-                        f"a default of {info.name} or {self.data} is for {name!r}, which no recipe records"
+                        f"{info.name} or {self.data} has a default for {name!r}, which is not a field of a recipe"
                         f"{_nearest(name, defaults)}"
                     )
             defaults |= source
@@ -170,7 +170,7 @@ class Recipe:
         return options | dict(self.constants)
 
     def plain(self) -> dict[str, Any]:
-        """The recipe as JSON holds it. ``constants`` is an object, and absent if empty."""
+        """The recipe as plain JSON values. ``constants`` is an object, and absent if empty."""
         values = dataclasses.asdict(self) | {"betas": list(self.betas), "constants": dict(self.constants)}
         if not self.constants:
             del values["constants"]
@@ -178,7 +178,7 @@ class Recipe:
 
     @classmethod
     def from_plain(cls, values: Any) -> "Recipe":
-        """The recipe that `plain` describes, also one written by an older version that had fewer fields.
+        """The recipe that `plain` describes, even if an older version with fewer fields wrote it.
 
         Names of networks, optimizers and maximizers are not looked up, so the record of a run can be read without the
         plugins it was trained with. Raises `TembedError` if ``values`` is not a recipe.
@@ -186,7 +186,7 @@ class Recipe:
         if not isinstance(values, dict):
             raise TembedError(f"a recipe is a table of fields, not {values!r}")
         values = dict(values)
-        if "decoupled" in values:  # how the first recipes chose between Adam and AdamW
+        if "decoupled" in values:  # how the earliest recipes chose between Adam and AdamW
             decoupled = values.pop("decoupled")
             values.setdefault("optimizer", "adamw" if decoupled else "adam")
         for name in values:
@@ -220,14 +220,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fast": {
         "epochs": 8,  # enough for a first comparison
         "optimizer": "muon",  # 4.3 and 4.6 points more than AdamW after 8 epochs of rn26 and rn26-embed
-        "lr": 2e-2,  # the best of 5e-3, 1e-2, 2e-2 and 4e-2, by little
-        "schedule": "one-cycle",  # ends at rate zero: the last epochs settle what the first ones found
-        "batch_size": 64,  # half the steps of 32 for the same accuracy in a small trial; 128 fell behind
-        "weight_decay": 1e-2,  # AdamW's usual value; not varied
-        "start_scale": 0.75,  # an epoch at 24 pixels costs 0.56 of one at 32; the last epochs are at the full side
+        "lr": 2e-2,  # the best of 5e-3, 1e-2, 2e-2 and 4e-2, by a small margin
+        "schedule": "one-cycle",  # falls to zero, so that the last epochs converge
+        "batch_size": 64,  # half the steps of 32 for the same accuracy in a small trial; 128 was less accurate
+        "weight_decay": 1e-2,  # AdamW's usual value; not tuned
+        "start_scale": 0.75,  # an epoch at 24 pixels takes 0.56 of the time at 32; the last epochs use the full side
     },
 }
-"""What each preset changes of the paper's training, and why. Network, loss, data and augmentation stay the same.
+"""What each preset changes in the paper's training, and why. Network, loss, data and augmentation stay the same.
 
 docs/recipes.md shows the trials behind ``fast``, each run once.
 """
@@ -236,15 +236,15 @@ _PRESET_DEFAULTS = {"warmup": None} | {name: _FIELDS[name].default for preset in
 """The paper's value of every field that some preset changes."""
 
 _WHY_NOT = {
-    "weight": "it has no patch scores to weigh",
+    "weight": "it has no patch scores",
     "softmax_on_bn": "it has no block with mixing weights",
     "smooth_shortcut": "it has no block with a convolution on its shortcut",
-    "maximizer": "it has no slot for a maximizer, as the RN networks have",
+    "maximizer": "unlike the RN networks, it has no slot for a maximizer",
 }
 
 
 def check_ranges(recipe: Recipe) -> None:
-    """`TembedError` if a number of the recipe is out of range, or a fixed choice unknown."""
+    """Raise `TembedError` if a number of the recipe is out of range or a fixed choice is unknown."""
     r, finite = recipe, math.isfinite
     for name, valid, must in (
         ("epochs", r.epochs >= 1, "at least 1"),
@@ -262,7 +262,7 @@ def check_ranges(recipe: Recipe) -> None:
         ("eta", r.eta is None or 0 < r.eta < math.inf, "positive and finite"),
         ("eps", r.eps is None or 0 < r.eps < math.inf, "positive and finite"),
         ("constants", all(finite(value) for _, value in r.constants), "finite"),
-        ("constants", len(dict(r.constants)) == len(r.constants), "given once each"),
+        ("constants", len(dict(r.constants)) == len(r.constants), "free of repeated names"),
     ):
         if not valid:
             raise TembedError(f"`{name}` is {getattr(r, name)}; it must be {must}")
@@ -284,7 +284,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _pairs(values: Any) -> Any:
-    """The pairs of a table of constants; what is not a table stays as it is, to be refused."""
+    """The pairs of a table of constants. Anything else is returned unchanged, to be refused later."""
     return tuple(sorted(values.items())) if isinstance(values, dict) else values
 
 

@@ -4,7 +4,7 @@
 
     recipe.json        the complete recipe
     environment.json   data hash; versions, machine, hardware, threads and commit of each start
-    metrics.jsonl      a line for each epoch
+    metrics.jsonl      one line per epoch
     best.safetensors   the weights of the best epoch so far
     checkpoints/       the newest state to resume from, and the one before
     result.json        at the end: the best epoch, and its test accuracy
@@ -21,7 +21,7 @@ from tembed.errors import TembedError
 from tembed.files import explained, read_json, write_file, write_json
 from tembed.training.recipe import PRESETS, Recipe
 
-if TYPE_CHECKING:  # needs torch, which a table of runs does not
+if TYPE_CHECKING:  # needs torch; a table of runs does not
     from tembed.training.checkpoints.files import Checkpoints
 
 CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")
@@ -30,13 +30,13 @@ CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")
 
 @dataclass(frozen=True)
 class Run:
-    """A run by its folder."""
+    """A run, identified by its folder."""
 
     folder: Path
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """A run that exists."""
+        """Open an existing run."""
         run = cls(Path(folder))
         if not run.recipe_path.is_file():
             raise TembedError(f"{folder} is not a run folder: it has no recipe.json")
@@ -84,7 +84,7 @@ class Run:
             return [json.loads(line) for line in self.metrics_path.read_text("utf-8").splitlines()]
         except ValueError as error:
             raise TembedError(
-                f"{self.metrics_path} is damaged ({error}): run the same command to write it again"
+                f"{self.metrics_path} is damaged ({error}): run the same command again to rewrite it"
             ) from None
 
     @property
@@ -92,8 +92,8 @@ class Run:
         """The result of a finished run, or None."""
         return read_json(self.result_path) if self.result_path.exists() else None
 
-    def claim(self, recipe: Recipe) -> None:
-        """Make this the folder of ``recipe``, or check that it is; `TembedError` says what differs."""
+    def assign(self, recipe: Recipe) -> None:
+        """Make this the folder of ``recipe``, or check that it already is. Raises `TembedError` with what differs."""
         if self.recipe_path.exists():
             differing = recipe.differences(self.recipe)
             if differing:
@@ -109,7 +109,7 @@ class Run:
             self.checkpoints.folder.mkdir(exist_ok=True)
 
     def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:
-        """Record where and on what the run starts; returns the changes since its last start that can change bits."""
+        """Record this start of the run. Returns the changes since its last start that can affect the last bits."""
         from tembed.training.environment import changes, environment  # needs torch
 
         path, now = self.environment_path, environment(hardware)
@@ -129,16 +129,16 @@ class Run:
 
 
 def find_runs(folder: Path) -> list[Run]:
-    """The runs at or below a folder, by name."""
+    """The runs in or below a folder, sorted by name."""
     return [Run(path.parent) for path in sorted(folder.rglob("recipe.json"))]
 
 
 def run_name(recipe: Recipe) -> str:
-    """A name for the run of a recipe that no other recipe has.
+    """The name of a recipe's run. No other recipe has the same name.
 
-    ``<model>-<data>-<preset>-<seed>`` if all else is the preset's default. Otherwise the most telling differences come
-    before the seed, and a hash of all fields that are not at the default of `Recipe` comes at the end:
-    ``rn26-embed-cifar10-fast-lambda0.25-0-1b2c3d4e``. A field that a later version adds changes no name.
+    ``<model>-<data>-<preset>-<seed>`` if everything else is the preset's default. Otherwise the most telling
+    differences come before the seed, and a hash of all fields that are not at the default of `Recipe` comes at the end:
+    ``rn26-embed-cifar10-fast-lambda0.25-0-1b2c3d4e``. A field that a later version adds changes no existing name.
     """
     from tembed.models import list_models
 
@@ -184,7 +184,7 @@ def without_clock(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Everything worth keeping of a finished run except its weights."""
+    """Everything worth keeping about a finished run, except its weights."""
     result = run.result
     if result is None:
         raise TembedError(f"{run.folder} is not finished: run its command again to finish it")

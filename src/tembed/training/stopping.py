@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request that the loop checks, so that a run stops between two steps and not within one."""
+"""Turns SIGTERM and Ctrl-C into a request that the loop checks, so that a run stops between steps, not within one."""
 
 import signal
 import threading
@@ -31,7 +31,7 @@ class StopRequest:
 
 @contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Catch the signals within the ``with``. Outside the main thread Python cannot, so nothing is caught there."""
+    """Catch the signals within the ``with``. Python can do so only in the main thread; elsewhere nothing is caught."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

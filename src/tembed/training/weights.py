@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors files that also hold recipe, classes and normalisation."""
+"""Weights on disk: safetensors files that also hold the recipe, the classes and the normalisation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tembed.training.run import Run
 
 KIND = "weights"
 WRAPPERS = ("_orig_mod", "module", "_forward_module")
-"""Name parts that torch.compile, data parallelism and launchers add to what they wrap."""
+"""Prefixes that torch.compile, data parallelism and launchers add to the names of what they wrap."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def load(source: str | Path) -> Network:
 
 
 def load_trained(source: str | Path) -> Trained:
-    """As `load`, with everything else that the file holds."""
+    """Like `load`, but with everything else that the file holds."""
     path = find_weights(source)
     tensors, record = read_checksummed(path, KIND)
     try:

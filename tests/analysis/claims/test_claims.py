@@ -42,7 +42,7 @@ def test_separation_holds_for_a_block_that_separates_and_is_unclear_for_one_that
     assert worse[1].verdict == "does not hold"
 
 
-def test_without_super_classes_or_block_output_the_reason_is_given() -> None:
+def test_without_super_classes_or_block_output_a_reason_is_given() -> None:
     features = made_features(LABELS)
     claims = separation_claims(features, None, None)
     assert claims[0].verdict != "not measured"
@@ -58,7 +58,7 @@ def test_without_super_classes_or_block_output_the_reason_is_given() -> None:
 
 
 def test_the_probe_is_tested_on_other_images_than_it_was_fitted_on() -> None:
-    """The features identify the image only: a probe fitted on the same images would be always right."""
+    """The features identify the image only: a probe fitted on the same images would always be right."""
     images, per_image = 40, 4
     labels = np.repeat([0, 1], images // 2)
     image_of = np.repeat(np.arange(images), per_image)
@@ -122,7 +122,7 @@ def test_the_rank_correlation_is_spearmans() -> None:
 
 
 def test_entropy_claims_find_what_was_built_in() -> None:
-    """Patches of one class, half of each of two, and short ones of all classes: entropy rises in this order."""
+    """Patches of one class, of two in equal shares, and short ones of all classes: entropy rises in this order."""
     classes, per = len(CIFAR), 30
     kinds = [np.eye(classes, dtype=np.float32)[k] for k in range(classes)]
     kinds += [(kinds[i] + kinds[j]) / 2 for i, j in ((2, 0), (1, 4), (0, 3))]

@@ -16,7 +16,7 @@ from tembed.data.parts.world import PARTS_OF
 from tembed.data.types import ImageSet
 
 
-def test_the_classes_of_a_part_are_those_of_the_design(tmp_path: Path) -> None:
+def test_the_classes_that_have_a_part_are_those_of_the_design(tmp_path: Path) -> None:
     store_world(tmp_path, "world", 400, 32)
     images = load("world", root=tmp_path).train
     sharing = classes_with_part(images)

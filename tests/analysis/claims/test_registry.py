@@ -1,4 +1,4 @@
-"""A family of claims takes one registration, from inside the package or from outside."""
+"""Adding a family of claims takes one registration, inside the package or outside."""
 
 import re
 from pathlib import Path
@@ -61,6 +61,6 @@ def test_the_example_of_the_docs_runs() -> None:
     assert claim.values["block"].value == (features.head == features.labels).mean()
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_can_be_registered_only_once() -> None:
     with pytest.raises(TembedError, match="'hull' are already registered"):
         register_claim("hull", count_classes)

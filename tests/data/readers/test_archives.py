@@ -1,4 +1,4 @@
-"""Archives are read without unpacking them into folders; damaged or dangerous ones are refused by name."""
+"""Archives are read without unpacking them into folders; errors name damaged or dangerous ones."""
 
 import io
 import stat
@@ -23,7 +23,7 @@ def good(make: SimpleNamespace) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_a_member_that_points_outside_refuses_the_archive(
+def test_an_archive_with_a_member_that_points_outside_is_refused(
     root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], kind: str, name: str
 ) -> None:
     path = tmp_path / f"pets.{kind}"
@@ -34,7 +34,7 @@ def test_a_member_that_points_outside_refuses_the_archive(
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
-def test_a_link_in_a_tar_refuses_it(root: Path, tmp_path: Path, good: dict[str, bytes], kind: bytes) -> None:
+def test_a_tar_with_a_link_is_refused(root: Path, tmp_path: Path, good: dict[str, bytes], kind: bytes) -> None:
     with tarfile.open(tmp_path / "pets.tar", "w") as archive:
         member = tarfile.TarInfo("cat/link.png")
         member.type, member.linkname = kind, "/etc/passwd"
@@ -43,7 +43,7 @@ def test_a_link_in_a_tar_refuses_it(root: Path, tmp_path: Path, good: dict[str, 
         import_images(tmp_path / "pets.tar", "pets")
 
 
-def test_a_device_in_a_tar_refuses_it(root: Path, tmp_path: Path) -> None:
+def test_a_tar_with_a_device_is_refused(root: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "pets.tar", "w") as archive:
         member = tarfile.TarInfo("cat/device.png")
         member.type = tarfile.CHRTYPE
@@ -52,7 +52,7 @@ def test_a_device_in_a_tar_refuses_it(root: Path, tmp_path: Path) -> None:
         import_images(tmp_path / "pets.tar", "pets")
 
 
-def test_a_link_in_a_zip_refuses_it(root: Path, tmp_path: Path) -> None:
+def test_a_zip_with_a_link_is_refused(root: Path, tmp_path: Path) -> None:
     member = zipfile.ZipInfo("cat/link.png")
     member.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
@@ -63,7 +63,7 @@ def test_a_link_in_a_zip_refuses_it(root: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.xz", "tar.bz2"])
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.97])
-def test_a_truncated_archive_is_refused_and_stored_data_stay(
+def test_a_truncated_archive_is_refused_and_stored_data_stays(
     root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], kind: str, keep: float
 ) -> None:
     path = tmp_path / f"pets.{kind}"
@@ -89,7 +89,7 @@ def test_a_tar_cut_between_two_members_is_noticed(
         import_images(path, "pets")
 
 
-def test_a_flipped_bit_in_a_zip_is_noticed_by_member(
+def test_a_flipped_bit_in_a_zip_is_noticed_and_its_member_named(
     root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
 ) -> None:
     path = make.zip(tmp_path / "pets.zip", good)

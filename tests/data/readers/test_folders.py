@@ -63,7 +63,7 @@ decoding.os.sched_getaffinity = lambda _: {0, 1}
 import_images(sys.argv[1], "pets", progress=Killing())
 """
     command = [sys.executable, "-c", code, str(folder)]
-    # this returns when no process has the output open any more; living workers have it open
+    # This returns when no process has the output open any more. Workers that are still alive keep it open.
     killed = subprocess.run(command, stdout=subprocess.PIPE, timeout=30)
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout.split()
@@ -120,7 +120,7 @@ def test_file_names_that_are_not_utf8_import(root: Path, tmp_path: Path, make: S
     assert import_images(tmp_path / "pets", "pets").manifest["count"] == 1
 
 
-def test_links_in_a_user_s_own_folder_are_followed_but_not_in_circles(
+def test_links_in_a_users_own_folder_are_followed_but_not_in_cycles(
     root: Path, tmp_path: Path, make: SimpleNamespace
 ) -> None:
     make.folder(tmp_path / "elsewhere", make.class_folders(PETS))

@@ -1,4 +1,4 @@
-"""Decoded images look as a person expects them to look."""
+"""Decoded images look the way a person expects."""
 
 import io
 import zlib

@@ -1,4 +1,4 @@
-"""Pickles give arrays, strings, numbers and lists; nothing in them is run."""
+"""Pickles give arrays, strings, numbers and lists; nothing in them is executed."""
 
 import io
 import os
@@ -19,7 +19,7 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 class Runs:
-    """A pickle of this calls a function when it is loaded the usual way."""
+    """A pickled instance calls a function when it is loaded the usual way."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = (function, arguments)

@@ -30,7 +30,7 @@ def cluster(alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -
 
 
 def add_node(nodes: Any, settings: dict[str, Any], attempts: int = 4) -> Any:
-    """Add a node. Ray allows half a minute for its start, which may be too short on a busy machine: try again."""
+    """Add a node. Ray allows half a minute for its start, which may be too short on a busy machine: retry."""
     for attempt in range(attempts):
         try:
             return nodes.add_node(**settings)
@@ -42,7 +42,7 @@ def add_node(nodes: Any, settings: dict[str, Any], attempts: int = 4) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.filterwarnings("default")  # Ray's own
+@pytest.mark.filterwarnings("default")  # Ray triggers warnings of its own
 def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
     cluster: Any, tmp_path: Path, alone: dict[str, dict[str, str]]
 ) -> None:

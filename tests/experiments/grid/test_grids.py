@@ -34,12 +34,12 @@ def test_the_papers_grids_have_the_papers_cells() -> None:
     assert set(load_grid("depth").recipes) < set(table)
 
 
-def test_changes_take_the_place_of_a_grids_own_keys() -> None:
+def test_changes_override_a_grids_own_keys() -> None:
     grid = load_grid("table1", {"data": ["cifar10"], "model": ["RN26-Ours"], "seeds": 2, "epochs": 3, "preset": "fast"})
     assert grid.recipes == tuple(Recipe.fast("rn26-embed", "cifar10", epochs=3, seed=s).complete() for s in (0, 1))
 
 
-def test_lists_make_every_combination_and_doubles_are_one(tmp_path: Path) -> None:
+def test_lists_make_every_combination_and_duplicates_are_merged(tmp_path: Path) -> None:
     text = 'model = ["rn26", "RN26"]\ndata = "tiny"\nlr = [1e-3, 2e-3]\nseed = [3, 7]\nbetas = [0.8, 0.9]'
     recipes = load_grid(written(tmp_path, text)).recipes
     assert [(r.lr, r.seed) for r in recipes] == [(1e-3, 3), (1e-3, 7), (2e-3, 3), (2e-3, 7)]
@@ -70,14 +70,14 @@ def test_a_mistake_names_the_file_and_the_way_out(tmp_path: Path, text: str, sai
     assert str(tmp_path / "mine.toml") in str(caught.value)
 
 
-def test_an_unknown_grid_names_the_near_one(tmp_path: Path) -> None:
+def test_an_unknown_grid_suggests_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match="did you mean 'table1'"):
         load_grid("tabel1")
     with pytest.raises(TembedError, match=r"nothing\.toml cannot be read as a grid \(No such file"):
         load_grid(str(tmp_path / "nothing.toml"))
 
 
-def test_changing_one_setting_changes_only_the_names_that_it_touches() -> None:
+def test_changing_one_setting_changes_only_the_names_of_its_runs() -> None:
     before = {run_name(recipe) for recipe in load_grid("table1").recipes}
     more = {run_name(recipe) for recipe in load_grid("table1", {"seeds": 4}).recipes}
     assert len(before) == 90

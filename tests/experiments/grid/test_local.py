@@ -64,7 +64,7 @@ def test_a_grid_that_is_stopped_killed_and_run_twice_at_once_leaves_the_same_bit
         assert "2 of 2 runs are finished, " in output
         done += int(output.split("finished, ")[1].split()[0])
     assert done == 2
-    assert [starts(run) for run in runs_of(out)] == [3, 3], "a run was done twice"
+    assert [starts(run) for run in runs_of(out)] == [3, 3], "a run was trained twice"
     assert left_by(out) == alone
 
 
@@ -100,7 +100,7 @@ def test_a_failed_run_is_reported_left_alone_and_retried_on_request(
     assert main([*line, "--retry", "--quiet"]) == 1
     assert capsys.readouterr().err == ""
     assert note.stat().st_mtime_ns > before, "it was not tried again"
-    grid.write_text(FAILING.replace("999", "30"))  # only what is new is run
+    grid.write_text(FAILING.replace("999", "30"))  # only the new run is started
     assert main(line) == 0
     assert "2 of 2 runs are finished, 1 of them by this command" in capsys.readouterr().out
     assert [starts(run) for run in runs_of(out)] == [1, 1]
@@ -166,7 +166,9 @@ def test_a_dry_run_lists_the_runs_and_warns_of_runs_that_take_days(
         ("depth --data tiny --engine ray --address nowhere", "must have the form HOST:PORT"),
     ],
 )
-def test_a_mistake_gets_one_line(line: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_gives_a_one_line_error(
+    line: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["grid", *line.split(), "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
     assert output in error

@@ -1,4 +1,4 @@
-"""A report shows measured numbers beside the paper's, never mixes different trainings, and names what is missing."""
+"""A report shows measured numbers beside the paper's, never mixes different settings, and names what is missing."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def test_a_cell_is_mean_spread_n_epochs_paper_and_difference(put: Put, tmp_path:
     assert "CIFAR-100: missing, all 10 cells." in text
 
 
-def test_runs_that_differ_in_anything_but_the_seed_are_in_different_cells(put: Put) -> None:
+def test_runs_that_differ_in_more_than_the_seed_are_in_different_cells(put: Put) -> None:
     same = [put(Recipe.paper("rn26", "cifar10", seed=seed), 80.0 + seed) for seed in (0, 1)]
     for change in ({"epochs": 3}, {"split": "official"}, {"split_seed": 1}, {"lr": 2e-3}, {"train_images": 1000}):
         put(Recipe.paper("rn26", "cifar10", **change), 70.0)

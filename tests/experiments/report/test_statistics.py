@@ -1,4 +1,4 @@
-"""The tests of the report against SciPy's own, a simulation, and numbers by hand."""
+"""The report's statistical tests against SciPy's, a simulation, and numbers computed by hand."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_one_seed_allows_no_test() -> None:
     assert contrast([Sample((90.0, 90.0))], [Sample((89.0, 89.0))]).p is None
 
 
-def test_holm_by_hand() -> None:
+def test_holms_correction_equals_a_calculation_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []

@@ -16,7 +16,7 @@ SHARES = (3, 2)
 
 
 def errors(kind: type[nn.BatchNorm2d], rank: int) -> dict[str, float]:
-    """The largest difference to torch's own BN on the whole batch, for everything that a step computes, in float64."""
+    """The largest difference from torch's BN on the whole batch, for everything that a step computes, in float64."""
     torch.manual_seed(0)
     whole = kind(4).double()
     nn.init.normal_(whole.weight)

@@ -21,7 +21,7 @@ from tembed.training.distributed.compiling import compile_stages
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch.compile triggers warnings of its own
 def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
-    """The frame of all networks with tiny stages, because compiling is slow."""
+    """Uses a `Network` with tiny stages, because compiling is slow."""
     torch.manual_seed(0)
     stages = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), BNReLU(4)), nn.Identity(), nn.Identity()]
     plain = Network(nn.Conv2d(3, 4, 1), stages, FeatureEmbedding(4, 3), nn.Identity(), 4, 3)
@@ -44,7 +44,7 @@ def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list_models())
 def test_every_network_is_traced_in_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward as with `--compile`, without generating machine code."""
+    """Runs forward and backward as with `--compile`, without generating machine code."""
     torch.manual_seed(0)
     plain = create_model(name, num_classes=3, input_size=16)
     traced = copy.deepcopy(plain)
@@ -65,14 +65,14 @@ def test_every_network_is_traced_in_one_graph(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_only_full_batches_of_training_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_full_training_batches_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     model = create_model("rn20", num_classes=3, input_size=16)
     seen: list[int] = []
 
-    def compiled(part: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
+    def compiled(stages: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
         def run(x: Tensor) -> Tensor:
             seen.append(len(x))
-            return part(x)
+            return stages(x)
 
         return run
 

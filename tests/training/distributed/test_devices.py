@@ -1,4 +1,4 @@
-"""Several processes compute what one does, and end together."""
+"""Several processes compute the same as one, and end together."""
 
 import dataclasses
 import os
@@ -48,7 +48,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> tuple[Run, l
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_two_processes_follow_one(pair: tuple[Run, list[float]], tmp_path: Path) -> None:
+def test_two_processes_compute_the_same_as_one(pair: tuple[Run, list[float]], tmp_path: Path) -> None:
     """In double precision, because Adam turns the rounding errors of zero gradients into full steps."""
     seen = Losses()
     alone = train(RECIPE, tmp_path / "run", hardware=DOUBLE, progress=seen)
@@ -128,7 +128,7 @@ def test_evaluation_counts_each_image_once() -> None:
 
 
 class Share(ProcessGroup):
-    """One process of several that keeps its own sums."""
+    """One of several processes, which keeps its own sums."""
 
     def __init__(self, rank: int, world: int):
         self.rank, self.world = rank, world
@@ -138,7 +138,7 @@ class Share(ProcessGroup):
         return [*values[:4], values[4] or 1]
 
 
-def test_noise_differs_by_process_and_the_first_has_that_of_a_single_process() -> None:
+def test_noise_differs_by_process_and_the_first_has_the_noise_of_a_single_one() -> None:
     keys = [Share(rank, 3).noise_key for rank in range(3)]
     assert len(set(keys)) == 3
     assert keys[0] == SINGLE_PROCESS.noise_key == ()
@@ -154,14 +154,14 @@ def test_noise_differs_by_process_and_the_first_has_that_of_a_single_process() -
         (Hardware(accelerator="cpu", devices=2, nodes=2), "on each machine set MASTER_ADDR"),
     ],
 )
-def test_missing_hardware_gives_one_line(hardware: Hardware, said: str, tmp_path: Path) -> None:
+def test_missing_hardware_gives_a_one_line_error(hardware: Hardware, said: str, tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=said) as caught:
         train(RECIPE, tmp_path / "run", hardware=hardware)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_more_gpus_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_gpus_than_exist_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TembedError, match="torch finds no GPU here"):
         Hardware(accelerator="cuda").complete()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -181,7 +181,7 @@ def test_numbers_that_contradict_torchrun_are_refused(monkeypatch: pytest.Monkey
         Hardware(devices=3).complete()
 
 
-def test_without_a_compiler_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(TembedError, match="`compile` needs a C\\+\\+ compiler, and there is no no-such-compiler"):
         Hardware(accelerator="cpu", compile=True).complete()

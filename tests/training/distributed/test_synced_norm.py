@@ -30,7 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, 
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["norm", "bn-relu"])
 def test_unequal_shares_normalise_like_the_whole_batch(kind: str, found: list[dict[str, dict[str, float]]]) -> None:
-    """Forward, all gradients and the running statistics, far from zero, where sums of squares would cancel."""
+    """Compares forward, all gradients and running statistics, far from zero, where sums of squares would cancel."""
     for differences in found:
         assert len(differences[kind]) == 9
         assert max(differences[kind].values()) < 1e-12
@@ -46,4 +46,4 @@ def test_the_kernel_for_one_process_is_not_used() -> None:
 
 @pytest.mark.process
 def test_half_precision_keeps_its_statistics_in_single(found: list[dict[str, dict[str, float]]]) -> None:
-    assert max(differences["half"]["all"] for differences in found) < 0.02  # a rounding of values up to 3
+    assert max(differences["half"]["all"] for differences in found) < 0.02  # the rounding error of values up to 3

@@ -2,11 +2,11 @@
  *
  * The map x may be a slice of the channels of a wider map (DenseNet), so its pixels are `step` numbers apart. The
  * output y and its gradient g are whole maps.
- * Forward reads x twice and writes y once. Backward reads x and g twice and writes dx once; where several gradients
- * meet in one map, it reads them once. Whether the ReLU was open is computed again from x.
+ * Forward reads x twice and writes y once. Backward reads x and g twice and writes dx once; where several
+ * readers share x, each reads its g only once. Whether the ReLU was open is recomputed from x.
  * A thread takes a contiguous range of pixels and walks it one pixel at a time. Several pixels at a time would save
  * loads of the per-channel numbers, but the hardware prefetcher then misses, which costs more. Sums are float over SPAN
- * pixels and double over spans, in an order that depends on the number of threads only.
+ * pixels and double over spans, in an order that depends only on the number of threads.
  */
 
 #include <stdint.h>
@@ -102,7 +102,7 @@ void tembed_bn_statistics(const map_layout *s, const float *x, double *sums, flo
     for (int t = 0; t < s->threads; t++) {
         float *span = spans + t * 2 * C;
         for (int64_t r = first_pixel(s, t), end = first_pixel(s, t + 1); r < end; r += SPAN) {
-            /* relative to the first pixel, so that a large mean costs no digits */
+            /* relative to the first pixel, so that a large mean loses no digits */
             add_pixels(x + r * s->step, x, smaller(SPAN, end - r), s->step, C, span, span + C);
             move_to_double(span, sums + t * 2 * C, 2 * C);
         }
@@ -145,7 +145,7 @@ static inline __attribute__((always_inline)) void sum_gradients(const map_layout
     reduce_threads(s, sums);
 }
 
-/* From the sums: the gradients for gamma and beta, and the coefficients of the line in x that is part of dx, because
+/* From the sums: the gradients for gamma and beta, and the coefficients of the term of dx that is linear in x, because
  * dx = scale (g - E[g] - (x - mean) / std^2 E[g (x - mean)]). The coefficients are added to slope and offset. */
 static void finish_sums(const map_layout *s, const double *sums, const float *scale, const float *invstd,
                         float *dgamma, float *dbeta, float *slope, float *offset) {

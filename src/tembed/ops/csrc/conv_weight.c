@@ -4,7 +4,7 @@
  *                  g[h][w][o] x[h stride + r - padding][w stride + t - padding][i].
  *
  * Pixels are processed in chunks that fit into the caches. For each chunk, g is copied so that the channels of a tile
- * lie together, and x is copied with zeros around the map. A tile of 6 or 4 output channels and IN input channels, at
+ * are contiguous, and x is copied with zeros around the map. A tile of 6 or 4 output channels and IN input channels, at
  * one tap (r, t) of the kernel, stays in registers during the loop over the pixels of the chunk. Each thread has its
  * own range of chunks and its own sums, which are added in the order of the threads.
  */
@@ -64,7 +64,7 @@ static inline __attribute__((always_inline)) void add_taps(const conv_shape *s, 
             add_tile(s, b, x + (r * b->copy_width + t) * IN, g, outs, dw + (r * s->side + t) * s->channels);
 }
 
-/* The output channels of the tile at `o`: an even number from 4 on is a sum of sixes and at most two fours. */
+/* The output channels of the tile at `o`: any even number from 4 on is a sum of sixes and at most two fours. */
 static inline int outs_at(const conv_shape *s, int64_t o) {
     int64_t left = s->g_channels - o;
     return left == 4 || left == 8 ? 4 : 6;

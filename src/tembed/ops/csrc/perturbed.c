@@ -203,7 +203,7 @@ static void integrate(const integral *s, rows *x) {
         prepare_walk(s, x, start, step);
         for (int n = 0; n < nodes; n++) {
             float t = start + n * step;
-            float reach = direction == UP ? NEGLIGIBLE - t : EXCLUDED; /* a row out of reach stays so for the walk */
+            float reach = direction == UP ? NEGLIGIBLE - t : EXCLUDED; /* once out of reach, a row stays so */
             int outcome = evaluate_node(s, direction, t, reach, x, mass);
             if (outcome == END) break;
             if (outcome == SKIP) continue;
@@ -230,7 +230,7 @@ void tembed_perturbed(const integral *s, const float *a, const float *mu, const 
             int real = find_offsets(s, b * LANES, at, mu_at);
             load_chunk(s, a, mu, at, mu_at, &x);
             if (g) {
-                memset(x.g + s->kernels * LANES, 0, LANES * sizeof(float)); /* of the slack */
+                memset(x.g + s->kernels * LANES, 0, LANES * sizeof(float)); /* g of the slack is 0 */
                 for (int64_t k = 0; k < s->kernels; k++)
                     for (int l = 0; l < LANES; l++) x.g[k * LANES + l] = g[at[l] + k * s->kernel_step];
             }

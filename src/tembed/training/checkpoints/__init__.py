@@ -1,1 +1,1 @@
-"""What lets a run resume: its state, the two checkpoint files, and reading and writing both."""
+"""Checkpoints: the state of a run, the two files that hold it, and the code that reads and writes them."""

@@ -1,7 +1,7 @@
 """The two checkpoint files of a run: the newest and the one before it.
 
 A new checkpoint is written aside and synced; then the newest is renamed to previous and the new one to newest. The
-names say which is which, so nothing depends on dates, and at every moment at least one of the two is complete.
+file names tell them apart, so nothing depends on dates, and at every moment at least one of the two is complete.
 """
 
 import os
@@ -37,7 +37,7 @@ class Checkpoints:
         return self.newest.exists() or self.previous.exists()
 
     def save(self, tensors: Tensors, record: dict[str, Any]) -> None:
-        """Make this the newest checkpoint. If the disk is full or gone, the two old ones stay as they are."""
+        """Make this the newest checkpoint. If the disk is full or gone, the two old ones stay intact."""
         content = checksummed_bytes(tensors, {**record, "kind": KIND})
         aside = self.folder / "next.part"
         with explained(self.newest):
@@ -71,8 +71,8 @@ class Checkpoints:
                     os.replace(self.newest, self.folder / "damaged.safetensors")
             return tensors, record, errors
         raise TembedError(
-            f"{'; '.join(errors)}: no checkpoint in {self.folder} can be used; remove that folder to start this run "
-            "again from its beginning, or give another `out`"
+            f"{'; '.join(errors)}: no checkpoint in {self.folder} can be used; remove that folder to restart this "
+            "run from the beginning, or give another `out`"
         )
 
     def last_good(self) -> str:

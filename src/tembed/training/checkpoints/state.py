@@ -26,9 +26,9 @@ class Sums:
 
 @dataclass
 class State:
-    """How far a run is. ``epoch`` and ``step`` count finished ones; ``metrics`` has a record per finished epoch.
+    """How far a run has got. ``epoch`` and ``step`` count finished ones; ``metrics`` has a record per finished epoch.
 
-    ``best`` holds the weights of the epoch with the best validation accuracy, the first one if several are equal.
+    ``best`` holds the weights of the epoch with the best validation accuracy, the first such epoch if several tie.
     """
 
     epoch: int = 0
@@ -56,7 +56,7 @@ class State:
 
 
 def gather(state: State, model: nn.Module, optimizer: Optimizer) -> Tensors:
-    """All tensors of a run by name. Raises `TembedError` if a weight is not finite: that state must not be kept."""
+    """All tensors of a run by name. Raises `TembedError` if a weight is not finite: such a state must not be saved."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
@@ -66,13 +66,13 @@ def gather(state: State, model: nn.Module, optimizer: Optimizer) -> Tensors:
             moments = optimizer.state[parameter]
             for key, value in moments.items():
                 if not isinstance(value, Tensor):
-                    raise TembedError(f"the optimizer keeps {key!r} as {type(value).__name__}; only tensors are saved")
+                    raise TembedError(f"the optimizer stores {key!r} as {type(value).__name__}; only tensors are saved")
             tensors |= {f"optimizer.{name}.{key}": value for key, value in moments.items()}
     return tensors | {f"best.{name}": tensor for name, tensor in state.best.items()}
 
 
 def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer: Optimizer) -> State:
-    """Load what `State.plain` and `gather` gave into a model and an optimizer of the same recipe.
+    """Load what `State.plain` and `gather` returned into a model and an optimizer of the same recipe.
 
     Raises `TembedError` if it does not fit them.
     """
@@ -107,11 +107,11 @@ def _restore_optimizer(saved: Tensors, model: nn.Module, optimizer: Optimizer) -
         }
     names = {name for name, _ in model.named_parameters()}
     if saved and {key.rpartition(".")[0] for key in saved} != names:
-        raise TembedError("its optimizer is not that of this model")
+        raise TembedError("its optimizer state does not fit this model")
 
 
 def _check(state: State, model: nn.Module) -> None:
-    """`TembedError` unless position, records and best weights are consistent with each other and the model."""
+    """Raise `TembedError` unless position, records and best weights agree with each other and with the model."""
     counts = all(type(n) is int and n >= 0 for n in (state.epoch, state.step, state.sums.images))
     if not counts or len(state.metrics) != state.epoch:
         raise TembedError("its position makes no sense")

@@ -1,4 +1,4 @@
-"""Reads and writes the folder of a running run: resuming, saving, and the files that follow from the state."""
+"""Reads and writes the run folder during training: resuming, saving, and the files derived from the state."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ class RunStorage:
         self.model, self.optimizer = model, optimizer
 
     def resume(self, hardware: Hardware, progress: Progress) -> State:
-        """The state to start from: that of the newest checkpoint, loaded into model and optimizer, or a new one."""
+        """The state to start from: the newest checkpoint, loaded into model and optimizer, or a new state."""
         resumed = self.group.broadcast(self.run.checkpoints.any)
         state = self._restore(progress) if resumed else State()
         self.write_outputs(state)
@@ -37,7 +37,8 @@ class RunStorage:
             changed = self.run.record_start(sha256, state.epoch, state.step, hardware.record())
             if changed and resumed:
                 progress.say(
-                    f"warning: changed since the last start, so the last bits may differ: {'; '.join(changed)}"
+                    "warning: the environment has changed since the last start, so the last bits may differ: "
+                    + "; ".join(changed)
                 )
         return state
 
@@ -53,7 +54,7 @@ class RunStorage:
         self.run.checkpoints.save(tensors, record)
 
     def write_outputs(self, state: State) -> None:
-        """Write the files that follow from the state: metrics, and the best weights."""
+        """Write the files derived from the state: the metrics and the best weights."""
         if not state.metrics or not self.group.is_first:
             return
         splits, best = self.inputs.splits, state.best_metrics
@@ -71,7 +72,7 @@ class RunStorage:
         save_weights(self.run.best_path, state.best, record)
 
     def write_result(self, state: State, test: Evaluation) -> None:
-        """Write the end of the run: the test of the best epoch's weights."""
+        """Write the result of the run: the best epoch, and the test of its weights."""
         best = state.best_metrics
         result = {
             "best_epoch": best["epoch"],
@@ -88,7 +89,7 @@ class RunStorage:
     def advice(self) -> str:
         """How to continue after a loss or weight that is not finite."""
         last = self.run.checkpoints.last_good()
-        return f"last good checkpoint: {last}; a lower `lr`, in another `out`, may help"
+        return f"last good checkpoint: {last}; try a lower `lr` with another `out`"
 
     def _restore(self, progress: Progress) -> State:
         checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
@@ -97,8 +98,8 @@ class RunStorage:
             progress.say(f"warning: {line}; resuming from {checkpoints.previous}")
         if record.get("data_sha256") != sha256:
             raise TembedError(
-                f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256}, then "
-                f"{record.get('data_sha256')}): restore that dataset, or give another `out`"
+                f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256} now, "
+                f"{record.get('data_sha256')} then): restore that dataset, or give another `out`"
             )
         epochs, steps = self.recipe.epochs, len(self.inputs.train)
         try:
@@ -108,9 +109,9 @@ class RunStorage:
                 raise TembedError("its position makes no sense")
         except TembedError as error:
             raise TembedError(
-                f"a checkpoint in {checkpoints.folder} cannot be used: {error}; remove that folder to start this run "
-                "again from its beginning, or give another `out`"
+                f"a checkpoint in {checkpoints.folder} cannot be used: {error}; remove that folder to restart this "
+                "run from the beginning, or give another `out`"
             ) from None
-        position = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < epochs else "its last epoch"
+        position = f"epoch {state.epoch + 1}, step {state.step}" if state.epoch < epochs else "the end of training"
         progress.say(f"resuming {self.run.folder} from {position}")
         return state

@@ -1,4 +1,4 @@
-"""Compiles the stages of a network with torch.compile, and checks that the machine can."""
+"""Compiles the stages of a network with torch.compile, and checks that this machine can do so."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ Stages = Callable[[Tensor], Tensor]
 
 
 def compile_stages(model: Network, batch: int) -> None:
-    """Compile all but the block for training on ``batch`` images, in place. State-dict names stay.
+    """Compile all but the block for training on ``batch`` images, in place. State-dict names do not change.
 
     Shapes are fixed, because torch takes many times as long to trace a DenseNet with dynamic ones. So each image side
     is compiled separately, and other batches, such as the last of an epoch or those of evaluation, run uncompiled.
@@ -30,7 +30,7 @@ def _for_training(model: Network, batch: int, plain: Stages, compiled: Stages) -
 
 
 def check_compiler(accelerator: str) -> None:
-    """`TembedError` if this machine has no compiler that torch can use."""
+    """Raise `TembedError` if this machine has no compiler that torch can use."""
     if accelerator == "cuda":
         if find_spec("triton") is None:
             raise TembedError("`compile` on a GPU needs triton, which comes with torch for CUDA; leave `compile` out")

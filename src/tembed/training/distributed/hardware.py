@@ -1,4 +1,4 @@
-"""What a run computes on. The recipe is the mathematics; the hardware changes only the last bits."""
+"""The hardware of a run. The recipe defines the mathematics; the hardware changes only the last bits of the results."""
 
 import dataclasses
 import os
@@ -15,9 +15,9 @@ class Hardware:
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """what to compute on; auto: the GPUs if there are any"""
     devices: int | None = None
-    """processes on this machine, one for each GPU; default: 1, or as many as torchrun started"""
+    """processes on this machine, one per GPU; default: 1, or as many as torchrun started"""
     nodes: int | None = None
-    """machines, each with as many devices; default: 1, or as many as torchrun started"""
+    """machines, each with the same number of devices; default: 1, or as many as torchrun started"""
     strategy: Literal["ddp"] = "ddp"
     """how several devices work together: each computes a share of the batch, and gradients are averaged"""
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
@@ -32,11 +32,11 @@ class Hardware:
 
     @property
     def plain(self) -> bool:
-        """Whether it is one process on the CPU in single precision, which needs only torch."""
+        """Whether this is one process on the CPU in single precision, which needs only torch."""
         return self.world == 1 and self.accelerator == "cpu" and self.precision == "32-true"
 
     def complete(self) -> "Hardware":
-        """This hardware with every field filled in; `TembedError` if the machine does not have it."""
+        """This hardware with every field filled in. Raises `TembedError` if the machine does not have it."""
         for name, hint in get_type_hints(type(self)).items():
             if get_args(hint) and int not in get_args(hint) and getattr(self, name) not in get_args(hint):
                 raise TembedError(f"`{name}` is {getattr(self, name)!r}; it must be one of {', '.join(get_args(hint))}")
@@ -47,7 +47,7 @@ class Hardware:
         if full.accelerator == "cuda":
             _check_gpus(full)
         elif full.precision == "16-mixed":
-            raise TembedError("`precision` 16-mixed is for GPUs; on a CPU take bf16-mixed or 32-true")
+            raise TembedError("`precision` 16-mixed is for GPUs; on a CPU use bf16-mixed or 32-true")
         if full.compile:
             _check_compiler(full.accelerator)
         return full
@@ -58,7 +58,7 @@ class Hardware:
         return ", ".join([which, self.precision, *(["compiled"] if self.compile else [])])
 
     def record(self) -> dict[str, Any]:
-        """The fields of a complete hardware as run folders and results record them."""
+        """The fields of a complete `Hardware` as run folders and results record them."""
         names = {"compile": "compiled"}
         return {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
 
@@ -76,7 +76,7 @@ def first_process(hardware: Hardware) -> bool:
 
 
 def _counts(asked: Hardware) -> dict[str, Any]:
-    """The numbers of devices and machines, from the arguments or from torchrun."""
+    """The numbers of devices and machines, from the arguments or torchrun."""
     if not under_torchrun():
         return {"devices": asked.devices or 1, "nodes": asked.nodes or 1}
     local = int(os.environ["LOCAL_WORLD_SIZE"])

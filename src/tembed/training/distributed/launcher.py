@@ -1,6 +1,6 @@
-"""Starts the processes of a run on this machine, shows their progress, and ends all when one fails.
+"""Starts the processes of a run on this machine, shows their progress, and ends all of them when one fails.
 
-The caller's process computes nothing itself, so that it can always react: it shows the events of the first process,
+The caller's process computes nothing itself, so that it stays responsive: it shows the events of the first process,
 forwards stop requests, and does not wait for a process that hangs.
 """
 
@@ -31,7 +31,7 @@ GRACE = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """What a process of a run has to do. Recipe and hardware are complete."""
+    """What one process of a run has to do. The recipe and the hardware are complete."""
 
     recipe: Recipe
     out: Path
@@ -56,14 +56,14 @@ class Process:
 
 
 def launch(job: Job, progress: Progress) -> None:
-    """Run one process for each device of this machine; returns or raises as the run does."""
+    """Run one process per device of this machine. Returns or raises as the run does."""
     with listening() as stop, _started(job) as processes:
         _relay(processes, progress, stop)
         _raise_failure(processes, job.hardware.world, stop)
 
 
 def _relay(processes: list[Process], progress: Progress, stop: StopRequest) -> None:
-    """Show events and forward signals until all are over, or one has failed and the others had time to end."""
+    """Show events and forward signals until all have ended, or one has failed and the others have had time to end."""
     forwarded, deadline = False, float("inf")
     while (running := {p.connection: p for p in processes if not p.over}) and time.monotonic() < deadline:
         for connection in wait(list(running), timeout=0.1):
@@ -92,7 +92,7 @@ def _receive(process: Process, progress: Progress) -> None:
 
 
 def _raise_failure(processes: list[Process], world: int, stop: StopRequest) -> None:
-    """Raise the error that the run ended with, if any: a cause rather than its consequences."""
+    """Raise the error that ended the run, if any: the cause rather than its consequences."""
     ends = {kind: p for p in reversed(processes) if p.end is not None for kind in p.end[:1]}
     for process in processes:
         if not process.over or process.end is not None:
@@ -100,7 +100,7 @@ def _raise_failure(processes: list[Process], world: int, stop: StopRequest) -> N
         code = process.process.returncode
         if stop.number is not None and code == -signal.SIGTERM:
             raise Stopped(stop.number, "before its first step")
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"crashed with code {code} (see above)"
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code} (see above)"
         raise TembedError(
             f"process {process.rank} of {world} {how}, which ended the run: run the same command again to resume from "
             "the last checkpoint"
@@ -140,13 +140,13 @@ def _started(job: Job) -> Iterator[list[Process]]:
     finally:
         for each in processes:
             if each.process.poll() is None:
-                os.killpg(each.process.pid, signal.SIGKILL)  # and its own children
+                os.killpg(each.process.pid, signal.SIGKILL)  # its own children too
             each.process.wait()
             each.connection.close()
 
 
 def _common(hardware: Hardware) -> dict[str, str]:
-    """Environment variables of all processes: where they connect, how many threads they use and how these wait."""
+    """Environment variables of all processes: where they connect, how many threads they use, how threads wait."""
     given = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name in os.environ}
     if (hardware.nodes or 1) > 1:
         if len(given) < 3 or not 0 <= int(given["NODE_RANK"]) < (hardware.nodes or 1):

@@ -17,7 +17,7 @@ Forward = Callable[[Tensor], Output]
 
 
 class ConnectionLost(TembedError):
-    """Another process of the run is gone."""
+    """The connection to another process of the run is lost."""
 
 
 class ProcessGroup:
@@ -45,7 +45,7 @@ class ProcessGroup:
         return tensors
 
     def backward(self, loss: Tensor, share: float) -> None:
-        """Gradients of the loss over the whole batch; ``share`` of the batch was seen by this process."""
+        """Compute the gradients of the loss over the whole batch, of which this process has seen ``share``."""
         loss.backward()
 
     def sum(self, values: Sequence[float]) -> Sequence[float]:
@@ -65,7 +65,7 @@ class ProcessGroup:
         return {}
 
     def restore_precision(self, state: dict[str, Any]) -> None:
-        """Load what `precision_state` gave."""
+        """Load what `precision_state` returned."""
 
 
 SINGLE_PROCESS = ProcessGroup()
@@ -132,7 +132,7 @@ class FabricGroup(ProcessGroup):
 
 
 def join_process_group(hardware: Hardware) -> ProcessGroup:
-    """The group for a complete hardware. Call it in every process of the run; all must be started already."""
+    """The group for a complete `Hardware`. Call this in every process of the run; all must have been started."""
     return SINGLE_PROCESS if hardware.plain else FabricGroup(hardware)
 
 
@@ -167,6 +167,6 @@ def _fabric(hardware: Hardware) -> Any:
 
 
 def _no_buffer_sync() -> dict[str, Any]:
-    """DDP's option not to broadcast running statistics at each step; they are equal in all processes anyway."""
+    """DDP's option not to broadcast running statistics at each step: they are equal in all processes anyway."""
     options = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers": False}

@@ -1,7 +1,7 @@
 """Batch normalisation over the batch of all processes, on any device (torch's own refuses CPU tensors).
 
-The processes exchange count, mean and variance of their shares, not sums of squares, which would cancel. Shares may
-have unequal sizes.
+The processes exchange count, mean and variance of their shares, not sums of squares, which would lose digits to
+cancellation. Shares may have unequal sizes.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ PIXELS = (0, 2, 3)
 
 
 def synchronise(model: nn.Module) -> None:
-    """Make every batch normalisation of a model use the whole batch. Parameters, buffers and names stay."""
+    """Make every batch normalisation of a model use the whole batch. Parameters, buffers and names do not change."""
     for module in model.modules():
         if isinstance(module, BNReLU):
             module.__class__ = SyncedBNReLU
@@ -37,15 +37,15 @@ class SyncedBNReLU(BNReLU):
     """`BNReLU` over the batch of all processes."""
 
     def has_kernel(self, a: Tensor) -> bool:
-        return False  # the kernel sees the share of one process only
+        return False  # the kernel sees only the share of one process
 
     def normalize(self, a: Tensor) -> Tensor:
         return normalise(self, a) if self.training else super().normalize(a)
 
 
-@torch.compiler.disable  # communication stays outside of compiled code
+@torch.compiler.disable  # communication stays outside compiled code
 def normalise(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """``x`` normalised by the statistics of all processes, which also update the running ones."""
+    """``x`` normalised by the statistics of all processes. Updates the running statistics."""
     y, mean, var, count = NormFunction.apply(x, norm.weight, norm.bias, norm.eps)
     with torch.no_grad():
         for running, now in ((norm.running_mean, mean), (norm.running_var, var * (count / (count - 1)))):

@@ -18,11 +18,11 @@ _BUILDERS: dict[str, Build] = {}
 def register_optimizer(name: str, build: Build) -> None:
     """Make ``build(model, recipe)`` the optimizer of recipes with ``optimizer=name``.
 
-    The loop sets ``lr`` of every parameter group before each step. To resume bit for bit, everything that the
-    optimizer remembers must be tensors in ``state[parameter]``.
+    The loop sets ``lr`` of every parameter group before each step. To resume bit for bit, the optimizer must keep
+    everything that it remembers as tensors in ``state[parameter]``.
     """
     if name in _BUILDERS:
-        raise TembedError(f"an optimizer named {name!r} is registered already")
+        raise TembedError(f"an optimizer named {name!r} is already registered")
     _BUILDERS[name] = build
 
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 SIZE = 0.2
 """Root mean square of a step at rate 1, about that of Adam's steps (Liu et al. 2025)."""
 REST = 0.2
-"""Rate of AdamW's parameters as a share of the kernels' rate. With equal rates a run lost a unit (docs/recipes.md)."""
+"""Rate of AdamW's parameters as a share of the kernels' rate. With equal rates, a run lost a unit (docs/recipes.md)."""
 NOTHING = 1e-7
-"""Added to a momentum's norm, so that a unit without gradients is not moved by the remains of its last ones."""
+"""Added to a momentum's norm, so that a unit without gradients is not moved by what remains of its last gradients."""
 ROUNDS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic that brings singular values from (0, 1] to about 1 in `ROUNDS` rounds (Jordan et al. 2024)."""
+"""Coefficients of the quintic that maps (0, 1] to about 1 in `ROUNDS` rounds (Jordan et al. 2024)."""
 
 
 class Muon(torch.optim.Optimizer):
@@ -28,10 +28,10 @@ class Muon(torch.optim.Optimizer):
     """
 
     OLD_STATE_NAMES = {"mean": "exp_avg", "square": "exp_avg_sq"}  # noqa: RUF012
-    """How checkpoints from before torch's AdamW was used name the moments of the other parameters."""
+    """Names of AdamW's moments in checkpoints from before torch's AdamW was used, and their names now."""
 
     def __init__(self, model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float):
-        kernels, rest = split(model.parameters())
+        kernels, rest = group_parameters(model.parameters())
         groups = [{"params": kernels, "hidden": True}, {"params": rest, "hidden": False}]
         super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
         self.adamw = torch.optim.AdamW(rest, lr, betas, fused=True)
@@ -59,8 +59,8 @@ class Muon(torch.optim.Optimizer):
         weight.mul_(1 - rate * decay).sub_(step, alpha=rate)
 
 
-def split(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The kernels of hidden convolutions, and the rest. A convolution of three channels reads the image."""
+def group_parameters(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The kernels of hidden convolutions, and the rest. A convolution with three input channels reads the image."""
     kernels: list[Tensor] = []
     rest: list[Tensor] = []
     for parameter in parameters:
@@ -69,7 +69,7 @@ def split(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """About ``U V^T`` for ``matrix = U S V^T``, by Newton-Schulz iterations."""
+    """Approximately ``U V^T`` for ``matrix = U S V^T``, by Newton-Schulz iterations."""
     a, b, c = COEFFICIENTS
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = wide / (wide.norm() + NOTHING)
