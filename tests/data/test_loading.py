@@ -63,6 +63,10 @@ def test_a_missing_dataset_gives_the_command_that_fetches_it(pets: np.ndarray) -
         load("cifar10")
     with pytest.raises(TembedError, match="stored there: pets; add your own images with `tembed data import"):
         load("birds")
+    with pytest.raises(TembedError, match=r"'pest' is not in .*: did you mean 'pets'\?"):
+        load("pest")
+    with pytest.raises(TembedError, match=r"did you mean 'cifar100'\?"):
+        load("cifar-100")
 
 
 def test_an_unknown_split_is_refused_with_the_known_ones(pets: np.ndarray) -> None:

@@ -84,7 +84,6 @@ def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Pa
     recipe = record["recipe"]
     for change in (
         {"recipe": recipe | {"model": "rn38"}},
-        {"recipe": recipe | {"model": "../../etc"}},
         {"recipe": None},
         {"classes": 3},
         {"input_size": -1},
@@ -96,3 +95,12 @@ def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Pa
     (tmp_path / "c.safetensors").write_bytes(run.checkpoints.newest.read_bytes())
     with pytest.raises(TembedError, match="does not hold weights"):
         load(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize("name", ["mine", "../../etc"])
+def test_weights_of_an_unknown_network_ask_for_a_plugin(run: Run, tmp_path: Path, name: str) -> None:
+    tensors, record = read_checksummed(run.best_path, "weights")
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record | {"recipe": record["recipe"] | {"model": name}}))
+    with pytest.raises(TembedError, match=rf"{path}: unknown model '{name}'; .*--plugin MODULE"):
+        load(path)

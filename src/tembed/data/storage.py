@@ -5,6 +5,7 @@ image), ``part_map.npy`` if parts are known, and ``manifest.json``. Everything i
 and renamed, so that a dataset is either complete or absent.
 """
 
+import difflib
 import errno
 import fcntl
 import hashlib
@@ -156,6 +157,9 @@ def _way_out(root: Path, name: str) -> str:
     if name in list_datasets():
         return f"run `tembed data get {name}`"
     have = ", ".join(stored_names(root)) or "nothing"
+    near = difflib.get_close_matches(name, {*list_datasets(), *stored_names(root)}, n=1)
+    if near:
+        return f"did you mean {near[0]!r}? Stored there: {have}"
     return f"stored there: {have}; add your own images with `tembed data import PATH --name {name}`"
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import tembed
 from tembed.errors import TembedError, first_line
 from tembed.files import write_file
-from tembed.models import Network, create_model
+from tembed.models import Network, canonical_name, create_model
 from tembed.training.checksummed import checksummed_bytes, read_checksummed
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run
@@ -69,8 +69,8 @@ def load_trained(source: str | Path) -> Trained:
     """Like `load`, but with everything else that the file holds."""
     path = find_weights(source)
     tensors, record = read_checksummed(path, KIND)
+    recipe = _registered_recipe(path, record)
     try:
-        recipe = Recipe.from_plain(record["recipe"])
         classes = tuple(str(name) for name in record["classes"])
         size = int(record["input_size"])
         mean, std = (_triple(record[key]) for key in ("mean", "std"))
@@ -81,6 +81,20 @@ def load_trained(source: str | Path) -> Trained:
     named = ("kind", "recipe", "classes", "input_size", "mean", "std")
     about = {key: value for key, value in record.items() if key not in named}
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
+
+
+def _registered_recipe(path: Path, record: dict[str, Any]) -> Recipe:
+    """The recipe of a weights file, if its network is known here."""
+    try:
+        recipe = Recipe.from_plain(record.get("recipe"))
+    except TembedError as error:
+        raise TembedError(f"{path} does not hold the weights that it describes ({error})") from None
+    try:
+        canonical_name(recipe.model)
+    except TembedError as error:
+        hint = "if a plugin registers this network, load it first (--plugin MODULE)"
+        raise TembedError(f"{path}: {error} Or {hint}") from None
+    return recipe
 
 
 def build(recipe: Recipe, classes: int, input_size: int) -> Network:

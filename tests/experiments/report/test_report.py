@@ -176,6 +176,15 @@ def test_no_runs_is_an_error_with_a_way_out(tmp_path: Path) -> None:
         read_runs([tmp_path / "nothing"])
 
 
+def test_an_earlier_report_stays_if_nothing_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a run")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.md").write_text("earlier")
+    with pytest.raises(TembedError, match=r"no run could be read.*notes.txt"):
+        write_grid_report([tmp_path / "notes.txt"], tmp_path / "out")
+    assert (tmp_path / "out" / "report.md").read_text() == "earlier"
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_page_fits_a_phone_and_needs_no_other_file(put: Put, tmp_path: Path, browser: str, width: int) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tembed.errors import TembedError
 from tembed.experiments.report.cells import make_cells
 from tembed.experiments.report.figures import depth_figure, lambda_figure, maximizer_figure, training_curves
 from tembed.experiments.report.records import RunsRead, read_runs
@@ -14,6 +15,9 @@ TITLE = "Feature embedding by template matching: measured beside the paper"
 def write_grid_report(sources: list[Path], out: Path) -> RunsRead:
     """Write ``report.md``, ``report.html`` and ``figures/`` into ``out``, and return the runs that were read."""
     read = read_runs(sources)
+    if not read.records and not read.unfinished:
+        excluded = "; ".join(read.excluded)
+        raise TembedError(f"no run could be read, so there is nothing to report and {out} is unchanged: {excluded}")
     write_document(report_elements(read), out, TITLE)
     return read
 
