@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from tembed.cli.renamed import renamed_flag
-from tembed.training.distributed.hardware import Hardware, first_process
+from tembed.training.distributed.hardware import Hardware, first_process, under_torchrun
 from tembed.training.optimizers import optimizer_names
 from tembed.training.recipe import PRESETS, Constants, Recipe
 
@@ -52,6 +53,17 @@ class Train:
 
 
 def main(arguments: list[str]) -> int:
+    code = train_command(arguments)
+    if under_torchrun():
+        # The threads of the process group can abort a process while Python shuts down, and torchrun would report a
+        # failure of a run that is complete.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def train_command(arguments: list[str]) -> int:
     command = parse(arguments)
     from tembed.machine import WaitingPolicy
     from tembed.training import Stopped, train
