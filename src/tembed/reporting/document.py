@@ -82,7 +82,6 @@ class Details:
 
 
 Element = Heading | Text | Items | Table | Figure | Picture | Details
-Block = Element
 
 STYLE = """
 :root { color-scheme: light; }
