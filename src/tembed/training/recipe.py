@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from tembed.errors import TembedError
+from tembed.paper import LAMBDA
 
-WEIGHT = 0.5
-"""The paper's lambda (Eq. 3.1)."""
 WARMUP = 0.2
 """Share of a one-cycle run during which the rate rises."""
 MAXIMIZER = "bn-relu"
@@ -118,7 +117,7 @@ class Recipe:
         _check_name("optimizer", self.optimizer, optimizer_names())
         info = model_info(self.model)
         defaults: dict[str, Any] = {
-            "weight": WEIGHT,
+            "weight": LAMBDA,
             "softmax_on_bn": False,
             "smooth_shortcut": False,
             "maximizer": MAXIMIZER,

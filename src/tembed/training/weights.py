@@ -92,8 +92,8 @@ def _registered_recipe(path: Path, record: dict[str, Any]) -> Recipe:
     try:
         canonical_name(recipe.model)
     except TembedError as error:
-        hint = "if a plugin registers this network, load it first (--plugin MODULE)"
-        raise TembedError(f"{path}: {error} Or {hint}") from None
+        hint = "if a plugin registers this network, load it with --plugin MODULE"
+        raise TembedError(f"{path}: {error}; {hint}") from None
     return recipe
 
 
