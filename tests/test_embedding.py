@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tembed import FeatureEmbedding
-from tembed.embedding import DeepSupervision, PatchScores, half_window, patch_mean
+from tembed.embedding import DeepSupervision, PatchScores, ShortcutOnly, half_window, patch_mean
 from tembed.errors import TembedError
 from tembed.maximizers import Entropic
 
@@ -115,6 +115,17 @@ def test_smooth_shortcut_pools_two_by_two() -> None:
     steps = block.steps(f)
     expected = block.shortcut(looped_patch_mean(f, (2, 2)))
     torch.testing.assert_close(steps.features - steps.embedding, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_the_1x1_control_is_the_shortcut_of_the_block(smooth: bool) -> None:
+    block, control = FeatureEmbedding(6, 4, smooth_shortcut=smooth), ShortcutOnly(6, 4, smooth_shortcut=smooth)
+    control.shortcut.load_state_dict(block.shortcut.state_dict())
+    f = torch.randn(2, 6, 5, 8)
+    steps = block.steps(f)
+    features, scores = control(f)
+    assert scores is None
+    torch.testing.assert_close(features, steps.features - steps.embedding, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("maximizer", ["bn-relu", "entropic", "perturbed", "perturbed-sampled", "one-hot"])

@@ -36,6 +36,18 @@ def test_equals_a_triple_loop(weight: float, size: tuple[int, int]) -> None:
     assert loss.item() == pytest.approx(looped_loss(logits, scores, labels, weight), rel=1e-12)
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_label_smoothing_mixes_every_target_with_the_uniform_one(weight: float) -> None:
+    logits, scores = torch.randn(3, 4, dtype=torch.double), torch.randn(3, 4, 2, 3, dtype=torch.double)
+    labels, smoothing = torch.tensor([2, 0, 3]), 0.2
+    uniform = [looped_loss(logits, scores, torch.full((3,), label), weight) for label in range(4)]
+    expected = (1 - smoothing) * looped_loss(logits, scores, labels, weight) + smoothing * sum(uniform) / 4
+    loss = EmbeddingLoss(weight, label_smoothing=smoothing)(Output(logits, scores), labels)
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(TembedError, match="`label_smoothing` is 1"):
+        EmbeddingLoss(label_smoothing=1.0)
+
+
 def test_terms_are_the_two_means() -> None:
     output, labels = Output(torch.randn(4, 3), torch.randn(4, 3, 2, 2)), torch.tensor([0, 1, 2, 0])
     loss = EmbeddingLoss(0.25)

@@ -20,11 +20,11 @@ class Matched(NamedTuple):
     ``features``: what the next stage reads, ``(N, out_channels, H, W)``. ``scores``: what every soft-max over the
     classes takes, ``(N, C, H, W)``. ``mixing``: the weights ``p`` of the class vectors, ``(N, C, H, W)``.
     ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None if the
-    scores are not fed back (deep supervision).
+    scores are not fed back (deep supervision), and ``scores`` as well if patches are not matched at all.
     """
 
     features: Tensor
-    scores: Tensor
+    scores: Tensor | None
     mixing: Tensor | None
     embedding: Tensor | None
 
@@ -99,6 +99,23 @@ class DeepSupervision(nn.Module):
         return f, self.match(f)
 
 
+class ShortcutOnly(nn.Module):
+    """The ``-1x1`` control: the convolution of the block's shortcut, and nothing else. No patch is scored."""
+
+    def __init__(self, channels: int, num_classes: int, *, smooth_shortcut: bool = False):
+        super().__init__()
+        self.out_channels = channels
+        self.smooth_shortcut = smooth_shortcut
+        self.shortcut = nn.Conv2d(channels, channels, 1, bias=False)
+        initialize(self)
+
+    def steps(self, f: Tensor) -> Matched:
+        return Matched(self.shortcut(patch_mean(f, (2, 2)) if self.smooth_shortcut else f), None, None, None)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, None]:
+        return self.steps(f).features, None
+
+
 class FeatureEmbedding(nn.Module):
     """Feature embedding by template matching, as a residual block (§3.3, Fig. 2).
 
@@ -166,6 +183,7 @@ class FeatureEmbedding(nn.Module):
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
         matched = self.steps(f)
+        assert matched.scores is not None
         return matched.features, matched.scores
 
     def _join(self, f: Tensor, embedding: Tensor) -> Tensor:

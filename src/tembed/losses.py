@@ -30,20 +30,24 @@ class EmbeddingLoss(nn.Module):
     """``(1 - weight) CE(logits, y) + weight * mean over the H*W patches of CE(scores, y)`` (Eq. 3.1).
 
     ``weight`` is the paper's lambda. With ``weight=0`` this is the plain cross-entropy and needs no scores.
+    ``label_smoothing`` spreads this share of every target, of the head and of the patches, evenly over all classes.
     """
 
-    def __init__(self, weight: float = LAMBDA):
+    def __init__(self, weight: float = LAMBDA, *, label_smoothing: float = 0.0):
         super().__init__()
+        if not 0.0 <= label_smoothing < 1.0:
+            raise TembedError(f"`label_smoothing` is {label_smoothing}; it must be from 0 to below 1")
         if not 0.0 <= weight <= 1.0:
             raise TembedError(f"`weight` is {weight}; the weight of the patch loss must be between 0 and 1")
         self.weight = weight
+        self.label_smoothing = label_smoothing
 
     def terms(self, output: Scored, labels: Tensor) -> Terms:
         """Mean cross-entropy of the head and of the patches."""
         logits, scores = output.logits, output.scores
         if not torch.compiler.is_compiling() and labels.device.type == "cpu":  # on a GPU this check would force a sync
             self._check(labels, logits)
-        head = F.cross_entropy(logits, labels)
+        head = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
         if scores is None:
             if self.weight > 0:
                 raise TembedError(
@@ -52,7 +56,7 @@ class EmbeddingLoss(nn.Module):
                 )
             return Terms(head, None)
         patch_labels = labels[:, None, None].expand(-1, *scores.shape[2:])
-        return Terms(head, F.cross_entropy(scores, patch_labels))
+        return Terms(head, F.cross_entropy(scores, patch_labels, label_smoothing=self.label_smoothing))
 
     def combine(self, terms: Terms) -> Tensor:
         """Eq. 3.1 from its two means."""
@@ -64,7 +68,8 @@ class EmbeddingLoss(nn.Module):
         return self.combine(self.terms(output, labels))
 
     def extra_repr(self) -> str:
-        return f"weight={self.weight}"
+        smoothing = f", label_smoothing={self.label_smoothing}" if self.label_smoothing else ""
+        return f"weight={self.weight}{smoothing}"
 
     @staticmethod
     def _check(labels: Tensor, logits: Tensor) -> None:

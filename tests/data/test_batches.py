@@ -30,7 +30,7 @@ def batches(count: int, batch_size: int, height: int = 32, width: int = 32, **op
 def one_by_one(source: Batches, epoch: int, step: int) -> torch.Tensor:
     """The same batch as the paper describes it: normalise, zero-pad, crop and flip, one image at a time."""
     height, width = source.images.size
-    draws = draw_epoch(len(source.images), height, width, source.seed, epoch)
+    draws = draw_epoch(len(source.images), height, width, source.seed, epoch, source.flips)
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
     pictures = []
     for position in range(step * source.batch_size, min((step + 1) * source.batch_size, len(source.images))):
@@ -45,8 +45,9 @@ def one_by_one(source: Batches, epoch: int, step: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (84, 84), (8, 8), (13, 21), (33, 30)])
-def test_a_batch_equals_that_of_a_slow_loop(height, width):
-    source = batches(23, 10, height, width)
+@pytest.mark.parametrize("flips", ["random", "alternating"])
+def test_a_batch_equals_that_of_a_slow_loop(height, width, flips):
+    source = batches(23, 10, height, width, flips=flips)
     for epoch in range(3):
         for step in range(len(source)):
             pixels, labels = source.batch(epoch, step)
@@ -145,6 +146,21 @@ def test_crops_and_flips_are_uniform():
     assert len(cells) == 81
     assert chi_square < 80 + 4 * np.sqrt(2 * 80)
     assert abs(draws.flip.mean() - 0.5) < 4 * 0.5 / np.sqrt(81_000)
+
+
+def test_alternating_flips_show_each_image_in_both_mirrors_in_turn():
+    flipped = []
+    for epoch in range(4):
+        draws, plain = draw_epoch(1000, 32, 32, 7, epoch, "alternating"), draw_epoch(1000, 32, 32, 7, epoch)
+        for name in ("order", "top", "left"):
+            assert np.array_equal(getattr(draws, name), getattr(plain, name))
+        by_image = np.empty(1000, dtype=bool)
+        by_image[draws.order] = draws.flip
+        flipped.append(by_image)
+    assert np.array_equal(flipped[0], ~flipped[1])
+    assert np.array_equal(flipped[0], flipped[2])
+    assert np.array_equal(flipped[1], flipped[3])
+    assert abs(flipped[0].mean() - 0.5) < 4 * 0.5 / np.sqrt(1000)
 
 
 def test_the_padding_is_four_pixels_at_32_and_in_proportion():

@@ -11,6 +11,7 @@ from tembed.models import canonical_name
 # Trainable parameters as a constant and a number per class, at 32 and at 84 pixels.
 PARAMETERS = {
     "rn26": ((961_488, 257), (961_488, 257)),
+    "rn26-1x1": ((961_488 + 128 * 128, 257), (961_488 + 128 * 128, 257)),
     "rn26-aux": ((961_488, 386), (961_488, 386)),
     "rn26-embed": ((977_872, 516), (977_872, 516)),
     "rn38": ((1_423_824, 257), (1_423_824, 257)),
@@ -25,6 +26,7 @@ PARAMETERS = {
 WIDTHS = {
     "rn20": (64, 128, 256, 256, 256),
     "rn26": (64, 128, 128, 128, 256),
+    "rn26-1x1": (64, 128, 128, 128, 256),
     "rn26-aux": (64, 128, 128, 128, 256),
     "rn26-embed": (64, 128, 128, 128, 256),
     "rn38": (64, 128, 128, 128, 256),
@@ -53,7 +55,7 @@ LABELS = {
 has_scores = {name: name.endswith(("-aux", "-embed", "-cat")) for name in WIDTHS}
 
 
-def test_the_registry_is_the_paper() -> None:
+def test_the_registry_is_the_paper_and_a_control() -> None:
     assert set(list_models()) == set(WIDTHS) == {"rn20", *PARAMETERS}
 
 

@@ -18,6 +18,7 @@ from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 from tembed.extras import needs
 from tembed.files import explained, write_file
+from tembed.models import model_info
 from tembed.training import Trained, load_trained
 
 LEADING = 4
@@ -65,7 +66,7 @@ def explain(source: str | Path, paths: Sequence[str | Path]) -> Iterator[Explana
     An image is resized so that its shorter side fits the network, and cropped to its centre.
     """
     trained = load_trained(source)
-    if trained.model.block is None:
+    if not model_info(trained.recipe.model).has_scores:
         raise TembedError(
             f"{source} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of an "
             "-embed or -aux network"

@@ -19,6 +19,7 @@ from tembed.data.types import ImageSet
 from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
 from tembed.errors import TembedError
 from tembed.files import explained, write_file
+from tembed.models.network import Block
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.training.environment import reproducible
@@ -93,9 +94,9 @@ def entropy(p: Floats) -> Floats:
 # --- from a map to the image
 
 
-def window_of(block: FeatureEmbedding | DeepSupervision | None, map_size: tuple[int, int]) -> tuple[int, int]:
-    """The window of a block's patches on a map; without a block, the paper's window: half the map."""
-    given = None if block is None else block.match.window
+def window_of(block: Block | None, map_size: tuple[int, int]) -> tuple[int, int]:
+    """The window of a block's patches on a map; without patch scores, the paper's window: half the map."""
+    given = block.match.window if isinstance(block, FeatureEmbedding | DeepSupervision) else None
     return given or half_window(*map_size)
 
 

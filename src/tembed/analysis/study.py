@@ -21,6 +21,7 @@ from tembed.claims import Claim
 from tembed.data import Dataset, dataset, load
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
+from tembed.models import model_info
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Trained, load_trained
 
@@ -174,7 +175,7 @@ def analyze(
     progress = progress or SILENT
     trained = load_trained(source)
     recipe = trained.recipe
-    if trained.model.block is None:
+    if not model_info(recipe.model).has_scores:
         raise TembedError(
             f"{source} is {recipe.model}, which has no block and so no patch scores to look at: give a run of an "
             "-embed or -aux network, and this one as `baseline`"

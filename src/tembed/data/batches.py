@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 
 Triple = tuple[float, float, float]
+Flips = Literal["random", "alternating"]
 
 
 class EpochDraws(NamedTuple):
@@ -36,16 +37,24 @@ class EpochDraws(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def draw_epoch(count: int, height: int, width: int, seed: int, epoch: int) -> EpochDraws:
+def draw_epoch(count: int, height: int, width: int, seed: int, epoch: int, flips: Flips = "random") -> EpochDraws:
     """Order, crops and flips of one epoch, which do not depend on the batch size or the number of workers."""
-    digest = hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest()
-    dice = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
-    return EpochDraws(
+    dice = _dice(seed, epoch)
+    draws = EpochDraws(
         order=torch.randperm(count, generator=dice).numpy(),
         top=torch.randint(2 * padding(height) + 1, (count,), generator=dice).numpy(),
         left=torch.randint(2 * padding(width) + 1, (count,), generator=dice).numpy(),
         flip=torch.randint(2, (count,), generator=dice).bool().numpy(),
     )
+    if flips == "random":
+        return draws
+    first = torch.randint(2, (count,), generator=_dice(seed, "flips")).bool().numpy()  # of each image, in epoch 0
+    return draws._replace(flip=first[draws.order] ^ bool(epoch % 2))
+
+
+def _dice(seed: int, name: int | str) -> torch.Generator:
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
 def padding(side: int) -> int:
@@ -69,9 +78,10 @@ class Batches:
     """The batches of an image set: float32 ``(n, 3, H, W)`` in channels-last memory, with labels ``(n,)``.
 
     Training (``augment=True``) shuffles every epoch, crops from the image padded by an eighth of its side, and flips
-    with probability one half. Evaluation (``augment=False``) shows each image unchanged, in its natural order. Either
-    way an epoch shows each image exactly once: nothing is dropped, and the last batch is smaller if ``batch_size`` does
-    not divide the count.
+    with probability one half. With ``flips="alternating"``, an image that is flipped in one epoch is not flipped in the
+    next, so that two epochs show both mirror images of each. Evaluation (``augment=False``) shows each image unchanged,
+    in its natural order. Either way an epoch shows each image exactly once: nothing is dropped, and the last batch is
+    smaller if ``batch_size`` does not divide the count.
 
     ``mean`` and ``std`` are those of the training images, with pixels from 0 to 1. The padding is the mean colour,
     rounded to a byte, so that it is zero after normalisation (to half a grey level). Zeros in the raw image would be
@@ -90,6 +100,7 @@ class Batches:
     std: Triple
     seed: int = 0
     augment: bool = True
+    flips: Flips = "random"
     rank: int = 0
     world_size: int = 1
 
@@ -157,7 +168,7 @@ class Batches:
         return slice(*self._shares[step, self.rank : self.rank + 2].tolist())
 
     def _draws(self, epoch: int) -> EpochDraws:
-        return draw_epoch(*self._rows.shape[:2], self._width, self.seed, epoch)
+        return draw_epoch(*self._rows.shape[:2], self._width, self.seed, epoch, self.flips)
 
     # --- pixels, as rows of bytes (n, H, W * 3), the channels of a pixel side by side
 

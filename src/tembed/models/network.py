@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tembed.embedding import DeepSupervision, FeatureEmbedding, initialize
+from tembed.embedding import DeepSupervision, FeatureEmbedding, ShortcutOnly, initialize
 from tembed.maximizers import BNReLU
 
-Block = FeatureEmbedding | DeepSupervision
+Block = FeatureEmbedding | DeepSupervision | ShortcutOnly
 BlockFactory = Callable[..., Block]
 """Called with the numbers of channels and classes, and the options of the block."""
 
@@ -85,7 +85,7 @@ class Network(nn.Module):
         return Trace(
             block_input=f,
             scores=matched.scores,
-            softmax=matched.scores.softmax(1),
+            softmax=None if matched.scores is None else matched.scores.softmax(1),
             mixing=matched.mixing,
             embedding=matched.embedding,
             block_output=matched.features,

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tembed import maximizers
-from tembed.embedding import DeepSupervision, FeatureEmbedding
+from tembed.embedding import DeepSupervision, FeatureEmbedding, ShortcutOnly
 from tembed.maximizers import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
@@ -94,6 +94,12 @@ def resnet(
 
 register_model("rn20", partial(resnet, units=2, four_stages=False), block=None, options=("maximizer",))
 register_model("rn26", partial(resnet, units=2), block=None, options=("maximizer",))
+register_model(
+    "rn26-1x1",
+    partial(resnet, units=2, block=ShortcutOnly),
+    block=None,
+    options=("maximizer", "smooth_shortcut"),
+)
 register_model(
     "rn26-aux",
     partial(resnet, units=2, block=DeepSupervision),

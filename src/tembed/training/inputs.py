@@ -57,7 +57,7 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
 
     inputs = Inputs(
         splits,
-        Batches(train, recipe.batch_size, seed=recipe.seed, **common),
+        Batches(train, recipe.batch_size, seed=recipe.seed, flips=recipe.flips, **common),
         unchanged(splits.val),
         unchanged(splits.test),
     )

@@ -15,7 +15,9 @@ from tembed.errors import TembedError
 from tembed.files import explained, locked
 from tembed.losses import EmbeddingLoss
 from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
+from tembed.models import Network
 from tembed.reporting.progress import Progress
+from tembed.training.averaging import Averaging
 from tembed.training.checkpoints.state import Sums, copy_tensors
 from tembed.training.checkpoints.storage import RunStorage
 from tembed.training.distributed.compiling import compile_stages
@@ -135,11 +137,12 @@ class Training:
         self.steps = len(inputs.train)
         torch.manual_seed(derived_seed(recipe.seed, "weights"))
         self.model = build(recipe, len(inputs.classes), inputs.side)
+        self.averaging = Averaging(recipe, self.model, self.steps)
         self.optimizer = make_optimizer(recipe, self.model)
         if self.hardware.compile:
             compile_stages(self.model, len(inputs.train.indices(0, 0)))
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
-        self.loss = EmbeddingLoss(recipe.weight or 0.0)
+        self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing)
         self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer)
         self.state = self.storage.resume(self.hardware, progress)
         self.saved = time.monotonic()
@@ -202,6 +205,7 @@ class Training:
         self.optimizer.zero_grad()
         self.group.backward(loss, share)
         self.stepper.step()
+        self.averaging.update(state, self.model, epoch * self.steps + step + 1)
         state.sums.images += int(sums[0])
         state.sums.head += sums[1]
         state.sums.patches += sums[2]
@@ -211,7 +215,8 @@ class Training:
         """Validate, keep the weights if they are the best so far, and save."""
         state, recipe = self.state, self.recipe
         start = time.perf_counter()
-        val = self._evaluate("validation", self.inputs.val)
+        model = self.averaging.of(state, self.model)
+        val = self._evaluate("validation", self.inputs.val, model)
         seconds = state.sums.seconds + time.perf_counter() - start
         sums, total = state.sums, self.recipe.epochs * self.steps
         before = state.metrics[-1]["total_seconds"] if state.metrics else 0.0
@@ -234,7 +239,7 @@ class Training:
             }
         )
         if state.best_epoch is None or val.accuracy > state.best_metrics["val_accuracy"]:
-            state.best_epoch, state.best = state.epoch, copy_tensors(self.model)
+            state.best_epoch, state.best = state.epoch, copy_tensors(model)
         state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
         self.save()
         self.storage.write_outputs(state)
@@ -243,7 +248,7 @@ class Training:
     def test(self) -> None:
         """Test the best epoch's weights, once."""
         self.model.load_state_dict(self.state.best)
-        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test))
+        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.model))
 
     def save(self) -> None:
         """Make the state the newest checkpoint."""
@@ -286,9 +291,9 @@ class Training:
 
     # --- measuring and showing
 
-    def _evaluate(self, task: str, batches: Batches) -> Evaluation:
-        watch = self._watch(task)
-        return evaluate_batches(self.model, batches, self.recipe.seed, watch, group=self.group, forward=self.forward)
+    def _evaluate(self, task: str, batches: Batches, model: Network) -> Evaluation:
+        watch, forward = self._watch(task), self.forward if model is self.model else None
+        return evaluate_batches(model, batches, self.recipe.seed, watch, group=self.group, forward=forward)
 
     def _watch(self, task: str) -> Callable[[int, int], None]:
         def watch(done: int, total: int) -> None:

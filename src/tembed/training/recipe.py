@@ -58,6 +58,12 @@ class Recipe:
     """share of the run during which a one-cycle rate rises (default: 0.2)"""
     start_scale: float = 1.0
     """side of the training images in the first epoch, as a share of the full side; it grows to the full side"""
+    flips: Literal["random", "alternating"] = "random"
+    """random: each image is mirrored with probability one half (§4); alternating: in every other epoch"""
+    averaging: float = 0.0
+    """share of the run at its end over which the weights are averaged; the averages are validated and tested"""
+    label_smoothing: float = 0.0
+    """share of every target that is spread evenly over all classes"""
 
     weight: float | None = None
     """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
@@ -256,6 +262,8 @@ def check_ranges(recipe: Recipe) -> None:
         ("weight_decay", 0 <= r.weight_decay < math.inf, "at least 0"),
         ("warmup", r.warmup is None or 0 <= r.warmup < 1, "from 0 to below 1"),
         ("start_scale", 0.25 <= r.start_scale <= 1, "from 0.25 to 1"),
+        ("averaging", 0 <= r.averaging <= 1, "from 0 to 1"),
+        ("label_smoothing", 0 <= r.label_smoothing < 1, "from 0 to below 1"),
         ("weight", r.weight is None or 0 <= r.weight <= 1, "from 0 to 1"),
         ("mu", r.mu is None or finite(r.mu), "finite"),
         ("eta", r.eta is None or 0 < r.eta < math.inf, "positive and finite"),
@@ -265,7 +273,7 @@ def check_ranges(recipe: Recipe) -> None:
     ):
         if not valid:
             raise TembedError(f"`{name}` is {getattr(r, name)}; it must be {must}")
-    for name in ("split", "schedule"):
+    for name in ("split", "schedule", "flips"):
         _check_name(name, getattr(r, name), get_args(_FIELDS[name].type))
 
 

@@ -29,6 +29,7 @@ class State:
     """How far a run has got. ``epoch`` and ``step`` count finished ones; ``metrics`` has a record per finished epoch.
 
     ``best`` holds the weights of the epoch with the best validation accuracy, the first such epoch if several tie.
+    ``average`` holds the mean weights so far if the recipe averages them.
     """
 
     epoch: int = 0
@@ -37,6 +38,7 @@ class State:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     best_epoch: int | None = None
     best: Tensors = field(default_factory=dict)
+    average: Tensors = field(default_factory=dict)
 
     @property
     def best_metrics(self) -> dict[str, Any]:
@@ -68,6 +70,7 @@ def gather(state: State, model: nn.Module, optimizer: Optimizer) -> Tensors:
                 if not isinstance(value, Tensor):
                     raise TembedError(f"the optimizer stores {key!r} as {type(value).__name__}; only tensors are saved")
             tensors |= {f"optimizer.{name}.{key}": value for key, value in moments.items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
     return tensors | {f"best.{name}": tensor for name, tensor in state.best.items()}
 
 
@@ -80,6 +83,8 @@ def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer
         values = {key: plain[key] for key in ("epoch", "step", "metrics", "best_epoch")}
         state = State(**values, sums=Sums(**plain["sums"]))
         state.best = {name: tensor.clone() for name, tensor in _under("best.", tensors).items()}
+        device = next(model.parameters()).device
+        state.average = {name: tensor.to(device, copy=True) for name, tensor in _under("average.", tensors).items()}
         _check(state, model)
         model.load_state_dict(_under("model.", tensors))
         _restore_optimizer(_under("optimizer.", tensors), model, optimizer)
@@ -125,6 +130,8 @@ def _check(state: State, model: nn.Module) -> None:
         state.best_epoch not in range(state.epoch) or {name: t.shape for name, t in state.best.items()} != shapes
     ):
         raise TembedError("its best epoch makes no sense")
+    if state.average and {name: tensor.shape for name, tensor in state.average.items()} != shapes:
+        raise TembedError("its average weights make no sense")
 
 
 def _under(prefix: str, tensors: Tensors) -> Tensors:
