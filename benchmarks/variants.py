@@ -1,0 +1,97 @@
+"""Variants of the block and of the optimizers that were tried for the presets, one change each (docs/recipes.md).
+
+A plugin: ``cd benchmarks; tembed train rn26-embed --data cifar10 --preset fast --optimizer muon-hidden --plugin
+variants``.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tembed.embedding import DeepSupervision, FeatureEmbedding
+from tembed.models import register_model
+from tembed.models.network import Network
+from tembed.models.resnet import resnet
+from tembed.training import Recipe, register_optimizer
+from tembed.training.optimizers.muon import Muon
+
+OPTIONS = ("maximizer", "softmax_on_bn", "smooth_shortcut", "window")
+
+
+class LongValues(FeatureEmbedding):
+    """Class vectors that start four times as long (see `network`)."""
+
+
+class IdentityShortcut(FeatureEmbedding):
+    """The shortcut's convolution starts as the identity (see `network`)."""
+
+
+class NormalizedShortcut(FeatureEmbedding):
+    """The input of the shortcut's convolution is batch-normalised, so that it has the scale of the mixing weights."""
+
+    def __init__(self, channels: int, *args: Any, **options: Any):
+        super().__init__(channels, *args, **options)
+        self.shortcut_norm = nn.BatchNorm2d(channels)
+
+    def _join(self, f: Tensor, embedding: Tensor) -> Tensor:
+        return super()._join(self.shortcut_norm(f), embedding)
+
+
+class FixedWindow(FeatureEmbedding):
+    """4x4 patches, 16 pixels wide in the image, while the training images grow."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, window=4, **options)
+
+
+def adam_for_kernels(model: nn.Module, recipe: Recipe) -> torch.optim.Adam:
+    """Adam whose L2 decay applies to the kernels of convolutions only, not to BN, biases and the head."""
+    kernels = [weight for weight in model.parameters() if weight.ndim == 4]
+    rest = [weight for weight in model.parameters() if weight.ndim != 4]
+    groups = [
+        {"params": kernels, "weight_decay": recipe.weight_decay},
+        {"params": rest, "weight_decay": 0.0},
+    ]
+    return torch.optim.Adam(groups, recipe.lr, recipe.betas, fused=True)
+
+
+def muon_for_hidden(model: nn.Module, recipe: Recipe) -> Muon:
+    """Muon without the score and value convolutions of the block, which AdamW trains with the head."""
+    optimizer = Muon(model, recipe.lr, recipe.betas, recipe.weight_decay)
+    own = []
+    for module in model.modules():
+        if isinstance(module, FeatureEmbedding | DeepSupervision):
+            own.append(module.match.score.weight)
+        if isinstance(module, FeatureEmbedding):
+            own.append(module.values.weight)
+    kernels, rest = optimizer.param_groups
+    kernels["params"] = [w for w in kernels["params"] if not any(w is o for o in own)]
+    rest["params"] += own
+    optimizer.adamw.param_groups[0]["params"] = rest["params"]
+    return optimizer
+
+
+def network(num_classes: int, input_size: int, *, block: type[FeatureEmbedding], **options: Any) -> Network:
+    model = resnet(num_classes, input_size, units=2, block=block, **options)
+    made = model.block
+    assert isinstance(made, FeatureEmbedding)
+    assert made.shortcut is not None
+    if isinstance(made, IdentityShortcut):  # the network initialises all convolutions after the block is made
+        nn.init.dirac_(made.shortcut.weight)
+    if isinstance(made, LongValues):
+        with torch.no_grad():
+            made.values.weight.mul_(4)
+    return model
+
+
+for name, block in (
+    ("long-values", LongValues),
+    ("identity-shortcut", IdentityShortcut),
+    ("normalized-shortcut", NormalizedShortcut),
+    ("fixed-window", FixedWindow),
+):
+    register_model(f"rn26-embed-{name}", partial(network, block=block), block="embed", options=OPTIONS)
+register_optimizer("muon-hidden", muon_for_hidden)
+register_optimizer("adam-kernels", adam_for_kernels)
