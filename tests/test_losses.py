@@ -48,6 +48,17 @@ def test_label_smoothing_mixes_every_target_with_the_uniform_one(weight: float) 
         EmbeddingLoss(label_smoothing=1.0)
 
 
+def test_class_weights_multiply_the_loss_of_each_image_before_the_mean() -> None:
+    logits, scores = torch.randn(3, 4, dtype=torch.double), torch.randn(3, 4, 2, 3, dtype=torch.double)
+    labels, weights = torch.tensor([2, 0, 2]), torch.tensor([0.5, 1.0, 2.0, 7.0])
+    each = [looped_loss(logits[n, None], scores[n, None], labels[n, None], 0.3) for n in range(3)]
+    loss = EmbeddingLoss(0.3, class_weights=weights)(Output(logits, scores), labels)
+    assert loss.item() == pytest.approx((2 * each[0] + 0.5 * each[1] + 2 * each[2]) / 3, rel=1e-6)
+    ones = EmbeddingLoss(0.3, class_weights=torch.ones(4))
+    torch.testing.assert_close(ones(Output(logits, scores), labels), EmbeddingLoss(0.3)(Output(logits, scores), labels))
+    assert not ones.state_dict()
+
+
 def test_terms_are_the_two_means() -> None:
     output, labels = Output(torch.randn(4, 3), torch.randn(4, 3, 2, 2)), torch.tensor([0, 1, 2, 0])
     loss = EmbeddingLoss(0.25)

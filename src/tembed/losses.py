@@ -31,9 +31,12 @@ class EmbeddingLoss(nn.Module):
 
     ``weight`` is the paper's lambda. With ``weight=0`` this is the plain cross-entropy and needs no scores.
     ``label_smoothing`` spreads this share of every target, of the head and of the patches, evenly over all classes.
+    ``class_weights``, ``(C,)``, multiply the loss of each image by the weight of its class before the mean is taken.
     """
 
-    def __init__(self, weight: float = LAMBDA, *, label_smoothing: float = 0.0):
+    class_weights: Tensor | None
+
+    def __init__(self, weight: float = LAMBDA, *, label_smoothing: float = 0.0, class_weights: Tensor | None = None):
         super().__init__()
         if not 0.0 <= label_smoothing < 1.0:
             raise TembedError(f"`label_smoothing` is {label_smoothing}; it must be from 0 to below 1")
@@ -41,13 +44,14 @@ class EmbeddingLoss(nn.Module):
             raise TembedError(f"`weight` is {weight}; the weight of the patch loss must be between 0 and 1")
         self.weight = weight
         self.label_smoothing = label_smoothing
+        self.register_buffer("class_weights", class_weights, persistent=False)
 
     def terms(self, output: Scored, labels: Tensor) -> Terms:
         """Mean cross-entropy of the head and of the patches."""
         logits, scores = output.logits, output.scores
         if not torch.compiler.is_compiling() and labels.device.type == "cpu":  # on a GPU this check would force a sync
             self._check(labels, logits)
-        head = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        head = self._mean(logits, labels)
         if scores is None:
             if self.weight > 0:
                 raise TembedError(
@@ -55,8 +59,15 @@ class EmbeddingLoss(nn.Module):
                     "'-aux' model, or EmbeddingLoss(weight=0)"
                 )
             return Terms(head, None)
-        patch_labels = labels[:, None, None].expand(-1, *scores.shape[2:])
-        return Terms(head, F.cross_entropy(scores, patch_labels, label_smoothing=self.label_smoothing))
+        return Terms(head, self._mean(scores, labels[:, None, None].expand(-1, *scores.shape[2:])))
+
+    def _mean(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of the scores of images or of patches."""
+        if self.class_weights is None:
+            return F.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+        # torch's own class weights divide by their sum in the batch, so they would differ from step to step.
+        each = F.cross_entropy(scores, labels, label_smoothing=self.label_smoothing, reduction="none")
+        return (each * self.class_weights.to(each)[labels]).mean()
 
     def combine(self, terms: Terms) -> Tensor:
         """Eq. 3.1 from its two means."""

@@ -5,7 +5,7 @@ import torch
 
 from tembed.errors import TembedError
 from tembed.training import Recipe
-from tembed.training.inputs import evenly, load_inputs, resized
+from tembed.training.inputs import balancing_weights, evenly, load_inputs, resized
 
 
 def test_a_selection_is_even_over_the_classes_and_contains_every_smaller_one() -> None:
@@ -21,6 +21,13 @@ def test_a_selection_is_even_over_the_classes_and_contains_every_smaller_one() -
 def test_a_class_with_few_images_gives_all_it_has() -> None:
     labels = torch.tensor([0] * 20 + [1] * 2)
     assert labels[evenly(labels, 2, 10, seed=0)].bincount().tolist() == [8, 2]
+
+
+def test_balancing_gives_all_classes_the_same_total_weight() -> None:
+    labels = torch.tensor([0] * 6 + [1] * 3 + [3])
+    weights = balancing_weights(labels, 4)
+    assert weights[[0, 1, 3]].tolist() == pytest.approx([10 / 18, 10 / 9, 10 / 3])
+    assert weights[labels].mean().item() == pytest.approx(1)
 
 
 def test_asking_for_more_images_than_exist_is_an_error() -> None:

@@ -82,6 +82,12 @@ def evenly(labels: Tensor, classes: int, count: int, seed: int) -> Tensor:
     return order[turn.argsort(stable=True)[:count]].sort().values
 
 
+def balancing_weights(labels: Tensor, classes: int) -> Tensor:
+    """The weight of each class that gives all classes the same total: ``N / (C n_c)``, ``(C,)``. Its mean is 1."""
+    counts = torch.bincount(labels, minlength=classes)
+    return len(labels) / (int((counts > 0).sum()) * counts.clamp(min=1).double())
+
+
 def resized(images: Tensor, side: int) -> Tensor:
     """Images whose shorter side is ``side``, resized by area, in channels-last memory."""
     height, width = images.shape[2:]

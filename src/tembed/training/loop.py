@@ -31,7 +31,7 @@ from tembed.training.distributed.process_group import (
 )
 from tembed.training.environment import reproducible
 from tembed.training.evaluation import Evaluation, evaluate_batches
-from tembed.training.inputs import Inputs, load_inputs, resized
+from tembed.training.inputs import Inputs, balancing_weights, load_inputs, resized
 from tembed.training.optimizers import make_optimizer
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
@@ -142,7 +142,8 @@ class Training:
         if self.hardware.compile:
             compile_stages(self.model, len(inputs.train.indices(0, 0)))
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
-        self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing)
+        balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
+        self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
         self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer)
         self.state = self.storage.resume(self.hardware, progress)
         self.saved = time.monotonic()

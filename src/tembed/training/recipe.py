@@ -64,6 +64,8 @@ class Recipe:
     """share of the run at its end over which the weights are averaged; the averages are validated and tested"""
     label_smoothing: float = 0.0
     """share of every target that is spread evenly over all classes"""
+    balanced: bool = False
+    """give every class the same total weight in the loss, however many training images it has"""
 
     weight: float | None = None
     """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
