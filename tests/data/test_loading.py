@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,6 +79,7 @@ def test_an_unknown_split_is_refused_with_the_known_ones(pets: np.ndarray) -> No
 def test_the_library_works_without_rich_and_tyro(pets: np.ndarray) -> None:
     code = """
 import sys
+from collections.abc import Callable
 sys.modules["rich"] = sys.modules["tyro"] = None
 import tembed.data
 tembed.data.check("pets")
@@ -85,3 +87,25 @@ tembed.data.contact_sheet("pets")
 assert len(tembed.data.load("pets").train) == 26
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_each_image_keeps_the_name_of_its_file(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    files = make.class_folders({"cat": 20, "dög": 20})
+    import_images(make.folder(tmp_path / "p", files), "pets")
+    splits = load("pets")
+    some = splits.train.subset(torch.tensor([5, 0, -1]))
+    masked = splits.train.subset(splits.train.labels == 1)
+    for images in (splits.train, splits.val, splits.test, some, masked):
+        assert images.files is not None
+        for name, pixels in zip(images.files, images.images, strict=True):
+            assert files[name] == make.png(pixels.permute(1, 2, 0).contiguous().numpy())
+    assert len(set(splits.train.files + splits.val.files + splits.test.files)) == 40  # type: ignore[operator]
+
+
+def test_images_that_share_a_file_have_no_file_names(
+    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Callable[[str, Path], str]
+) -> None:
+    path = make.zip(tmp_path / "c.zip", make.cifar10_files("pickles"))
+    pin("cifar10", path)
+    import_images(path, "cifar10")
+    assert load("cifar10", "official").train.files is None

@@ -92,11 +92,13 @@ def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:
     chunks = list(reading.chunks)
     if not chunks:  # every image was broken and left out
         return replace(reading, chunks=iter(()))
-    images, labels, origin = (np.concatenate(column) for column in zip(*chunks, strict=True))
+    images, labels, origin = (np.concatenate(column) for column in list(zip(*chunks, strict=True))[:3])
+    files = tuple(file for chunk in chunks for file in chunk.files)
     digests = (hashlib.sha256(image.tobytes()).digest() for image in images)
     keys = list(zip(origin.tolist(), labels.tolist(), digests, strict=True))
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    return replace(reading, chunks=iter([Chunk(images[order], labels[order], origin[order])]))
+    files = tuple(files[index] for index in order) if files else ()
+    return replace(reading, chunks=iter([Chunk(images[order], labels[order], origin[order], files)]))
 
 
 def _relabelled(reading: Reading, record: Dataset, path: Path) -> Reading:

@@ -26,7 +26,9 @@ def load(
     """
     stored = open_dataset(name, root)
     indices = split_indices(stored, split, seed)
-    train = _take(stored, indices.train)
+    files = stored.files()
+    names = None if files is None else [file.name for file in files]
+    train = _take(stored, indices.train, names)
     mean, std = statistics(train.images)
     return Splits(
         name=name,
@@ -34,8 +36,8 @@ def load(
         seed=seed,
         sha256=stored.sha256,
         train=train,
-        val=_take(stored, indices.val),
-        test=_take(stored, indices.test),
+        val=_take(stored, indices.val, names),
+        test=_take(stored, indices.test, names),
         mean=mean,
         std=std,
     )
@@ -67,7 +69,7 @@ def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float,
     return (red, green, blue), (red_std, green_std, blue_std)
 
 
-def _take(stored: Stored, which: Int64) -> ImageSet:
+def _take(stored: Stored, which: Int64, files: list[str] | None) -> ImageSet:
     return ImageSet(
         images=torch.from_numpy(stored.images[which]).permute(0, 3, 1, 2),
         labels=torch.from_numpy(stored.labels[which]),
@@ -75,4 +77,5 @@ def _take(stored: Stored, which: Int64) -> ImageSet:
         indices=torch.from_numpy(which),
         part_map=None if stored.part_map is None else torch.from_numpy(stored.part_map[which]),
         parts=tuple(stored.manifest["parts"]),
+        files=None if files is None else tuple(files[index] for index in which.tolist()),
     )

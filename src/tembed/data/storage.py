@@ -1,8 +1,9 @@
 """A dataset on disk: one memory-mapped uint8 array, labels, and a manifest.
 
 ``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the `Origin` of each
-image), ``part_map.npy`` if parts are known, and ``manifest.json``. Everything is written into a hidden folder, synced
-and renamed, so that a dataset is either complete or absent.
+image), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files, and
+``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either complete
+or absent.
 """
 
 import difflib
@@ -24,8 +25,9 @@ import numpy as np
 from tembed import __version__
 from tembed.arrays import Int64, UInt8
 from tembed.data.catalogue import NAME, check_name, list_datasets
+from tembed.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.data.npy import NpyWriter, array_sha256, write_array
-from tembed.data.readers.reading import Reading
+from tembed.data.readers.reading import Reading, SourceFile
 from tembed.errors import TembedError
 from tembed.files import FORBIDDEN, FULL, sync_folder
 
@@ -61,6 +63,11 @@ class Stored:
     @property
     def sha256(self) -> str:
         return str(self.manifest["sha256"])
+
+    def files(self) -> list[SourceFile] | None:
+        """The file of each image, read from the list beside the arrays; None if there is none."""
+        digest = self.manifest.get("file_list")
+        return None if digest is None else read_file_list(self.folder, len(self.labels), str(digest))
 
 
 def stored_names(root: Path) -> list[str]:
@@ -190,11 +197,13 @@ def _write_arrays(
 ) -> dict[str, Any]:
     """Write all arrays and return the manifest that describes them."""
     labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    sources: list[SourceFile] = []
     with NpyWriter(folder / "images.npy") as writer:
         for chunk in reading.chunks:
             writer.append(chunk.images)
             labels.append(chunk.labels)
             origin.append(chunk.origin)
+            sources.extend(chunk.files)
     if not writer.count:
         raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
     arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
@@ -217,7 +226,7 @@ def _write_arrays(
         "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
         "files": files,
         "sha256": identity(reading.classes, writer.shape, files, parts),
-    }
+    } | ({"file_list": write_file_list(folder, sources)} if sources else {})
 
 
 def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
@@ -234,8 +243,8 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
             raise TembedError(
                 f"{target} already holds other images: choose another name, or remove that folder first"
             ) from None
-        for key in (*manifest["files"], "manifest"):
-            file = f"{key}.json" if key == "manifest" else f"{key}.npy"
+        lists = [FILE_LIST] if "file_list" in manifest else []
+        for file in (*(f"{key}.npy" for key in manifest["files"]), *lists, "manifest.json"):
             os.replace(folder / file, target / file)
     sync_folder(target.parent)
 

@@ -12,7 +12,8 @@ class ImageSet:
 
     ``images``: uint8 ``(N, 3, H, W)``, laid out channels-last in memory. ``labels``: int64 ``(N,)``.
     ``indices``: int64 ``(N,)``, the position of each image in the stored pool. ``part_map``: uint8 ``(N, H, W)``, the
-    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), if the dataset knows it.
+    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), if the dataset knows it. ``files``: the name of
+    each image's file, relative to the folder that was imported; None if the dataset was not imported from image files.
     """
 
     images: Tensor
@@ -21,6 +22,7 @@ class ImageSet:
     indices: Tensor
     part_map: Tensor | None = None
     parts: tuple[str, ...] = ()
+    files: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -32,6 +34,9 @@ class ImageSet:
 
     def subset(self, which: Tensor) -> "ImageSet":
         """The images at these positions, in this order."""
+        files = self.files
+        if files is not None:
+            files = tuple(files[position] for position in torch.arange(len(self))[which].tolist())
         return ImageSet(
             images=self.images[which].contiguous(memory_format=torch.channels_last),
             labels=self.labels[which],
@@ -39,6 +44,7 @@ class ImageSet:
             indices=self.indices[which],
             part_map=None if self.part_map is None else self.part_map[which],
             parts=self.parts,
+            files=files,
         )
 
 

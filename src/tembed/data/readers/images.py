@@ -5,6 +5,7 @@ values are scaled to 8; the camera's rotation (EXIF) is applied; only the first 
 decoding processes import this module, so it imports nothing heavy.
 """
 
+import hashlib
 import io
 import os
 import threading
@@ -22,7 +23,7 @@ from PIL import Image, ImageOps
 
 from tembed.arrays import UInt8
 from tembed.data.readers.archives import Archive, read_member, where
-from tembed.data.readers.reading import Chunk, Origin
+from tembed.data.readers.reading import Chunk, Origin, SourceFile
 from tembed.errors import TembedError, one_line
 from tembed.machine import cores
 from tembed.reporting.progress import Progress
@@ -97,9 +98,9 @@ def decode_items(
     """
     shape: tuple[int, ...] | None = None
     first, done = "", 0
-    for batch, decoded in _decode_batches(archive, items, size):
-        images, kept = [], []
-        for item, one in zip(batch, decoded, strict=True):
+    for batch, digests, decoded in _decode_batches(archive, items, size):
+        images, kept, files = [], [], []
+        for item, digest, one in zip(batch, digests, decoded, strict=True):
             if isinstance(one, str):
                 if left_out is None:
                     raise TembedError(
@@ -112,11 +113,13 @@ def decode_items(
             _check_shape(archive, item.name, one.shape, first, shape)
             images.append(one)
             kept.append(item)
+            files.append(SourceFile(item.name, digest))
         done += len(batch)
         progress.update("decoding", done, len(items))
         if images:
             labels = np.array([item.label for item in kept], np.int64)
-            yield Chunk(np.stack(images), labels, np.array([item.origin for item in kept], np.uint8))
+            origin = np.array([item.origin for item in kept], np.uint8)
+            yield Chunk(np.stack(images), labels, origin, tuple(files))
 
 
 def _pixels_or_reason(data: bytes, size: int | None) -> Decoded:
@@ -162,7 +165,7 @@ def _check_shape(archive: Archive, name: str, shape: tuple[int, ...], first: str
 
 def _decode_batches(
     archive: Archive, items: list[Item], size: int | None
-) -> Iterator[tuple[list[Item], list[Decoded]]]:
+) -> Iterator[tuple[list[Item], list[str], list[Decoded]]]:
     """Batches in order; a few more than there are processes are decoded ahead."""
     workers = cores()
     with ExitStack() as stack:
@@ -172,16 +175,17 @@ def _decode_batches(
             pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
             stack.callback(pool.shutdown, cancel_futures=True)
             submit = pool.submit
-        waiting: deque[tuple[list[Item], Future[list[Decoded]]]] = deque()
+        waiting: deque[tuple[list[Item], list[str], Future[list[Decoded]]]] = deque()
         try:
             for batch, encoded in _encoded_batches(archive, items):
-                waiting.append((batch, submit(decode_batch, encoded, size)))
+                digests = [hashlib.sha256(one).hexdigest() if isinstance(one, bytes) else "" for one in encoded]
+                waiting.append((batch, digests, submit(decode_batch, encoded, size)))
                 if len(waiting) > 2 * workers:
-                    ready, future = waiting.popleft()
-                    yield ready, future.result()
+                    ready, marks, future = waiting.popleft()
+                    yield ready, marks, future.result()
             while waiting:
-                ready, future = waiting.popleft()
-                yield ready, future.result()
+                ready, marks, future = waiting.popleft()
+                yield ready, marks, future.result()
         except BrokenProcessPool:
             raise TembedError(
                 f"{archive.path}: a decoding process died (out of memory?); if this was called from a script, "

@@ -17,12 +17,23 @@ class Origin(IntEnum):
     TEST = 3
 
 
+class SourceFile(NamedTuple):
+    """The file that an image was decoded from: its name relative to the imported folder, and its sha256."""
+
+    name: str
+    sha256: str
+
+
 class Chunk(NamedTuple):
-    """``images``: ``(n, H, W, 3)``; ``labels`` and ``origin``: ``(n,)``."""
+    """``images``: ``(n, H, W, 3)``; ``labels`` and ``origin``: ``(n,)``.
+
+    ``files``: one for each image, or none if the layout stores many images in a file.
+    """
 
     images: UInt8
     labels: Int64
     origin: UInt8
+    files: tuple[SourceFile, ...] = ()
 
 
 @dataclass
