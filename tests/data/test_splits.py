@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tembed.data.readers.reading import Origin
-from tembed.data.splits import official_split, paper_split
+from tembed.data.splits import has_own_split, official_split, paper_split
 from tembed.errors import TembedError
 
 CLASSES = tuple("abcdefghij")
@@ -71,12 +71,41 @@ def test_a_published_validation_set_is_kept() -> None:
     assert [subset.tolist() for subset in indices] == [[0, 3], [1], [2]]
 
 
-def test_without_train_and_test_marks_there_is_no_official_split() -> None:
-    with pytest.raises(TembedError, match=r"no image is marked as train.*set `split` to 'paper'"):
-        official_split(np.zeros(9, np.int64), np.zeros(9, np.uint8), ("a",), 0)
+def test_the_official_split_of_imagenets_layout_tests_on_val_and_takes_a_tenth_of_train() -> None:
+    origin = np.where(np.arange(60_000) % 600 < 500, Origin.TRAIN, Origin.VAL).astype(np.uint8)
+    indices = official_split(POOL, origin, CLASSES, seed=0)
+    as_test = np.where(origin == Origin.VAL, Origin.TEST, origin)
+    for mine, other in zip(indices, official_split(POOL, as_test, CLASSES, seed=0), strict=True):
+        assert (mine == other).all()
+    assert (origin[indices.test] == Origin.VAL).all()
+    assert len(indices.test) == (origin == Origin.VAL).sum()
+    assert len(indices.val) == pytest.approx(0.1 * (origin == Origin.TRAIN).sum(), abs=len(CLASSES))
 
 
-def test_too_few_training_images_for_an_official_validation_subset_are_named() -> None:
-    origin = np.array([Origin.TRAIN] * 4 + [Origin.TEST], np.uint8)
-    with pytest.raises(TembedError, match="class 'a' has 4 training images"):
-        official_split(np.zeros(5, np.int64), origin, ("a",), 0)
+@pytest.mark.parametrize("marks", [[], [Origin.TRAIN] * 9, [Origin.VAL, Origin.TEST]])
+def test_without_train_and_test_marks_there_is_no_official_split(marks: list[Origin]) -> None:
+    origin = np.zeros(9, np.uint8)
+    origin[: len(marks)] = marks
+    missing = "test" if Origin.TRAIN in marks else "train"
+    assert not has_own_split(origin)
+    with pytest.raises(TembedError, match=rf"no image is marked as {missing}.*set `split` to 'paper'"):
+        official_split(np.zeros(9, np.int64), origin, ("a",), 0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 14, 15])
+def test_at_least_one_training_image_of_a_small_class_validates(count: int) -> None:
+    origin = np.array([Origin.TRAIN] * count + [Origin.TEST], np.uint8)
+    indices = official_split(np.zeros(count + 1, np.int64), origin, ("a",), 0)
+    assert [len(subset) for subset in indices] == [count - max(1, (count + 5) // 10), max(1, (count + 5) // 10), 1]
+
+
+def test_too_few_training_images_for_an_official_split_are_named() -> None:
+    labels = np.array([0, 0, 1, 2, 0, 1])
+    origin = np.array([Origin.TRAIN] * 4 + [Origin.TEST] * 2, np.uint8)
+    with pytest.raises(
+        TembedError, match=r"class 'b' has 1 training images, too few .* \(2 such classes\): give it at least 2"
+    ):
+        official_split(labels, origin, ("a", "b", "c"), 0)
+    origin[3:] = [Origin.VAL, Origin.VAL, Origin.TEST]
+    with pytest.raises(TembedError, match="class 'c' has 0 training images: give it at least 1, or leave the class"):
+        official_split(labels, origin, ("a", "b", "c"), 0)

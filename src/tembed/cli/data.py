@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -36,7 +36,9 @@ class Import:
     name: str
     """name of the new dataset"""
     size: int | None = None
-    """resize the shorter side of every image to this and keep the square centre"""
+    """side of the stored images in pixels; default: the common size of square images, else 224"""
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    """how an oblong image becomes a square: keep the centre, add grey borders, or stretch it"""
     skip_broken: bool = False
     """leave out and list broken images instead of refusing the import"""
 
@@ -114,6 +116,7 @@ def import_(command: Import) -> None:
             command.path,
             command.name,
             size=command.size,
+            fit=command.fit,
             skip_broken=command.skip_broken,
             progress=progress,
         )

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tembed.data.loading import split_indices
 from tembed.data.npy import array_sha256
-from tembed.data.readers.reading import Origin
 from tembed.data.sources import open_dataset
+from tembed.data.splits import has_own_split, split_indices
 from tembed.data.storage import Stored
 from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
@@ -39,7 +38,7 @@ def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Pr
     _verify(stored)
     groups = _duplicates(stored, progress)
     splits = ["paper"]
-    if (stored.origin == Origin.TEST).any() and (stored.origin == Origin.TRAIN).any():
+    if has_own_split(stored.origin):
         splits.append("official")
     across = {}
     for split in splits:

@@ -4,21 +4,22 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from tembed.data.catalogue import Dataset, check_name, dataset
 from tembed.data.readers import cifar, mini_imagenet
 from tembed.data.readers.archives import Archive, open_archive
+from tembed.data.readers.decoding import MAX_SIDE
 from tembed.data.readers.folders import read_class_folders
-from tembed.data.readers.reading import Chunk, Reading
-from tembed.data.splits import FEWEST
+from tembed.data.readers.reading import Chunk, Fit, NeedsSize, Options, Reading
+from tembed.data.splits import split_indices, usual_split
 from tembed.data.storage import Stored, default_root, store
 from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
 
-MAX_SIZE = 1024
+DEFAULT_SIZE = 224
 
 CIFAR_LAYOUTS: tuple[tuple[frozenset[str], Callable[[Archive, str, Progress], Reading]], ...] = (
     (frozenset({"data_batch_1", "test_batch"}), cifar.read_pickles10),
@@ -35,34 +36,67 @@ def import_images(
     name: str,
     *,
     size: int | None = None,
+    fit: Fit = "crop",
     skip_broken: bool = False,
     root: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> Stored:
     """Store the images at ``path`` (``docs/data.md`` lists the layouts) as the dataset ``name``.
 
-    ``size``: resize the shorter side to this and keep the square centre. ``skip_broken``: leave out and list broken
-    images instead of refusing the import. A name whose record has a sha256, such as ``cifar10``, takes only the
-    published pixels.
+    ``size``: the side of the stored squares; by default the images keep their size if they are all squares of one
+    size of at most 1024, and otherwise become 224 (or the side in the record of that name). ``fit``: how an oblong
+    image becomes a square: ``crop`` resizes the shorter side and keeps the centre, ``pad`` resizes the longer side and
+    adds grey borders, ``stretch`` resizes both. ``skip_broken``: leave out and list broken images instead of refusing
+    the import. A name whose record has a sha256, such as ``cifar10``, takes only the published pixels.
     """
     record = dataset(check_name(name))
     if record.generate is not None:
         raise TembedError(f"{name!r} is generated, not imported: choose another name")
-    if size is not None and not 1 <= size <= MAX_SIZE:
-        raise TembedError(f"`size` is {size}; it must be between 1 and {MAX_SIZE}")
+    if size is not None and not 1 <= size <= MAX_SIDE:
+        raise TembedError(f"`size` is {size}; it must be between 1 and {MAX_SIDE}")
+    if fit not in get_args(Fit):
+        raise TembedError(f"`fit` is {fit!r}; it must be one of {', '.join(get_args(Fit))}")
     path, root = Path(path), Path(root) if root is not None else default_root()
+    options = Options(size, fit, skip_broken)
     with open_archive(path) as archive:
-        reading = match_record(recognise(archive, size, skip_broken, progress), record, path)
-        stored = store(root, name, reading, _origin_of(path, size), expected=record.sha256)
-    for class_name, count in zip(stored.classes, stored.manifest["class_counts"], strict=True):
-        if count < FEWEST:
-            progress.say(f"note: class {class_name!r} has {count} images, too few to split (at least {FEWEST})")
+        try:
+            stored = _store(archive, record, root, options, progress)
+        except NeedsSize as error:
+            if size is not None or record.sha256 is not None:
+                raise
+            side = record.side or DEFAULT_SIZE
+            progress.say(f"{str(error).removesuffix(': give `size`')}: every image becomes {side}x{side} (`size`)")
+            stored = _store(archive, record, root, replace(options, size=side), progress)
+    for line in (*stored.manifest["notes"], *advice(stored)):
+        progress.say(f"note: {line}")
     return stored
 
 
-def recognise(
-    archive: Archive, size: int | None = None, skip_broken: bool = False, progress: Progress = SILENT
-) -> Reading:
+def _store(archive: Archive, record: Dataset, root: Path, options: Options, progress: Progress) -> Stored:
+    reading = match_record(recognise(archive, options, progress), record, archive.path)
+    source = _origin_of(archive.path, options)
+    return store(root, record.name, reading, source, expected=record.sha256)
+
+
+def advice(stored: Stored) -> list[str]:
+    """What to know about a dataset before training on it, a line each."""
+    lines = []
+    if len(stored.classes) < 2:
+        lines.append(f"there is only one class, {stored.classes[0]!r}: training needs at least 2 class folders")
+    split = usual_split(stored)
+    try:
+        counts = [len(subset) for subset in split_indices(stored, split, seed=0)]
+    except TembedError as error:
+        return [*lines, str(error)]
+    if split == "official":
+        lines.append(
+            "the folders say how to split the images, so training uses {:,} for training, {:,} for validation and {:,} "
+            "for the test; `split` 'paper' would pool them".format(*counts)
+        )
+    return lines
+
+
+def recognise(archive: Archive, options: Options = Options(), progress: Progress = SILENT) -> Reading:  # noqa: B008
     """The dataset in this archive. The names of their files identify CIFAR and Mini-ImageNet, at any depth."""
     folders: dict[str, set[str]] = {}
     for name in archive.names:
@@ -75,8 +109,8 @@ def recognise(
         if present := [name for name in mini_imagenet.CACHES if name in files]:
             return mini_imagenet.read_caches(archive, folder, present, progress)
         if "train.csv" in files and (files >= set(mini_imagenet.CSVS) or f"{folder}images/" in folders):
-            return mini_imagenet.read_csvs(archive, folder, size, skip_broken, progress)
-    return read_class_folders(archive, size, skip_broken, progress)
+            return mini_imagenet.read_csvs(archive, folder, options, progress)
+    return read_class_folders(archive, options, progress)
 
 
 def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:
@@ -112,10 +146,10 @@ def _relabelled(reading: Reading, record: Dataset, path: Path) -> Reading:
     return replace(reading, classes=record.classes, chunks=chunks)
 
 
-def _origin_of(path: Path, size: int | None) -> dict[str, Any]:
+def _origin_of(path: Path, options: Options) -> dict[str, Any]:
     """What the manifest says about where the images came from."""
     source: dict[str, Any] = {"path": path.name or str(path)}
     if path.is_file():
         with path.open("rb") as file:
             source["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
-    return source | ({} if size is None else {"size": size})
+    return source | ({} if options.size is None else {"size": options.size, "fit": options.fit})

@@ -1,7 +1,6 @@
 """A stored dataset as train, validation and test tensors."""
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -9,22 +8,22 @@ from torch import Tensor
 
 from tembed.arrays import Int64
 from tembed.data.sources import open_dataset
-from tembed.data.splits import SplitIndices, official_split, paper_split
+from tembed.data.splits import Split, split_indices, usual_split
 from tembed.data.storage import Stored
 from tembed.data.types import ImageSet, Splits
-from tembed.errors import TembedError
 
 
-def load(
-    name: str, split: Literal["paper", "official"] = "paper", seed: int = 0, root: str | Path | None = None
-) -> Splits:
+def load(name: str, split: Split | None = None, seed: int = 0, root: str | Path | None = None) -> Splits:
     """The dataset ``name`` from ``root`` (default: ``$TEMBED_DATA``, else the user's cache folder).
 
     ``split="paper"`` pools all images and takes 65 / 15 / 20 % of every class by ``seed`` (§4); ``"official"`` keeps
-    the published train and test subsets. ``mean`` and ``std`` are those of the training images, with pixels from 0 to
-    1. A generated dataset is made on first use; others must be stored with `get` or `import_images` first.
+    the published train and test subsets, or those of the imported folders. By default a dataset with a split of its own
+    keeps it, and all others, the paper's included, are split as in the paper. ``mean`` and ``std`` are those of the
+    training images, with pixels from 0 to 1. A generated dataset is made on first use; others must be stored with `get`
+    or `import_images` first.
     """
     stored = open_dataset(name, root)
+    split = split or usual_split(stored)
     indices = split_indices(stored, split, seed)
     files = stored.files()
     names = None if files is None else [file.name for file in files]
@@ -41,15 +40,6 @@ def load(
         mean=mean,
         std=std,
     )
-
-
-def split_indices(stored: Stored, split: str, seed: int) -> SplitIndices:
-    """The split of a stored dataset, as positions in its pool."""
-    if split == "paper":
-        return paper_split(stored.labels, stored.classes, seed)
-    if split == "official":
-        return official_split(stored.labels, stored.origin, stored.classes, seed)
-    raise TembedError(f"`split` is {split!r}; it must be 'paper' or 'official'")
 
 
 def statistics(images: Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:

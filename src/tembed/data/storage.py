@@ -223,6 +223,7 @@ def _write_arrays(
         "class_counts": counts.tolist(),
         "parts": list(parts),
         "left_out": reading.left_out,
+        "notes": reading.notes,
         "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
         "files": files,
         "sha256": identity(reading.classes, writer.shape, files, parts),

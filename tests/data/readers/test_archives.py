@@ -185,3 +185,41 @@ def test_a_file_of_another_kind_is_named(root: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(TembedError, match=r"notes\.txt is neither a folder nor a zip or tar archive"):
         import_images(tmp_path / "notes.txt", "x")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+@pytest.mark.parametrize("again", ["cat/000.png", "./cat/000.png", "cat\\000.png"])
+def test_an_archive_with_two_members_of_one_name_is_refused(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], kind: str, again: str
+) -> None:
+    path = getattr(make, kind)(tmp_path / f"pets.{kind}", good)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(again, good["cat/001.png"])
+    else:
+        with tarfile.open(path, "a") as tar:
+            member = tarfile.TarInfo(again)
+            member.size = len(good["cat/001.png"])
+            tar.addfile(member, io.BytesIO(good["cat/001.png"]))
+    with pytest.raises(TembedError, match=rf"pets\.{kind} has two members named 'cat/000.png': refused"):
+        import_images(path, "pets")
+
+
+def test_two_files_whose_names_look_the_same_when_escaped_are_refused(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
+) -> None:
+    """In an archive a backslash separates folders, so there this cannot happen."""
+    twins = {"cat/a\nb.png": good["cat/000.png"], "cat/a\\nb.png": good["cat/001.png"]}
+    with pytest.raises(TembedError, match=r"two files in .*pets are both shown as 'cat/a\\\\nb.png': rename one"):
+        import_images(make.folder(tmp_path / "pets", good | twins), "pets")
+
+
+def test_a_link_to_a_folder_that_was_already_read_is_reported(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
+) -> None:
+    path = make.folder(tmp_path / "pets", good)
+    (path / "puppy").symlink_to(path / "dog")
+    stored = import_images(path, "pets")
+    assert stored.classes == ("cat", "dog")
+    assert stored.manifest["notes"] == ["puppy is a link to a folder that is also read as dog: skipped"]

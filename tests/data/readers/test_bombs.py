@@ -1,12 +1,15 @@
 """Small files that ask for much: each is refused in one line, with little memory and without a crash."""
 
+import io
 import struct
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 MEGABYTES = 400  # on top of what Python and its libraries have mapped
 
@@ -74,3 +77,16 @@ def test_a_small_pickle_cannot_take_much_memory_or_crash(tmp_path: Path) -> None
     said = import_with_little_memory(tmp_path / "store", *paths)
     for (name, (_, reason)), line in zip(BOMBS.items(), said, strict=True):
         assert reason in line, name
+
+
+@pytest.mark.process
+def test_large_images_are_not_decoded_before_their_size_is_known(tmp_path: Path) -> None:
+    """A file of a few kilobytes for each image: 24 of them take 1.2 GB of pixels at their own size."""
+    out = io.BytesIO()
+    Image.new("RGB", (4000, 4000)).save(out, "WEBP", lossless=True, method=0)
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(24):
+            archive.writestr(f"cat/{number}.webp", out.getvalue())
+    assert import_with_little_memory(tmp_path / "store", path) == ["imported"]
+    assert np.load(tmp_path / "store" / "bomb" / "images.npy", mmap_mode="r").shape == (24, 224, 224, 3)

@@ -1,18 +1,22 @@
 """Class folders import the same way from any folder or archive."""
 
+import io
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tembed.data import import_images, load
-from tembed.data.readers import images as decoding
+from tembed.data.readers import decoding, folders, images
 from tembed.data.readers.reading import Origin
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 
 PETS = {"cat": 5, "dog": 6}
 
@@ -50,7 +54,7 @@ def test_decoding_processes_end_when_their_parent_is_killed(root: Path, tmp_path
     code = """
 import multiprocessing, os, signal, sys
 from tembed.data import import_images
-from tembed.data.readers import images as decoding
+from tembed.data.readers import decoding
 from tembed.reporting.progress import Progress
 
 class Killing(Progress):
@@ -75,7 +79,7 @@ def test_train_val_and_test_folders_are_remembered(root: Path, tmp_path: Path, m
     assert np.bincount(stored.origin).tolist() == [0, 11, 11, 11]
     splits = load("pets", split="official")
     assert (stored.origin[splits.val.indices.numpy()] == Origin.VAL).all()
-    assert len(load("pets").train) > 11  # the paper's split pools them
+    assert len(load("pets", split="paper").train) > 11  # the paper's split pools them
 
 
 def test_a_class_called_train_is_a_class(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
@@ -159,16 +163,145 @@ def test_only_broken_images_are_an_error(root: Path, tmp_path: Path, make: Simpl
         import_images(folder, "pets", skip_broken=True)
 
 
-def test_images_of_different_sizes_or_not_square_need_a_size(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+class Said(Progress):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_squares_of_one_size_keep_it(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    said = Said()
+    stored = import_images(make.folder(tmp_path / "pets", make.class_folders(PETS)), "pets", progress=said)
+    assert stored.images.shape == (11, 8, 8, 3)
+    assert said.lines == []
+
+
+def test_images_of_other_sizes_become_224_and_the_import_says_so(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
     files = make.class_folders(PETS) | {"dog/big.png": make.png(make.random_images(1, 9)[0])}
-    folder = make.folder(tmp_path / "mixed", files)
-    with pytest.raises(TembedError, match=r"dog/big\.png is 9x9, but cat/000\.png is 8x8: give `size`"):
-        import_images(folder, "mixed")
-    oblong = make.folder(tmp_path / "oblong", {"a/1.png": make.png(np.zeros((4, 6, 3), np.uint8))})
-    with pytest.raises(TembedError, match=r"a/1\.png is 6x4, not square: give `size`"):
-        import_images(oblong, "oblong")
-    assert import_images(folder, "mixed", size=8).images.shape == (12, 8, 8, 3)
-    assert import_images(oblong, "oblong", size=4).images.shape == (1, 4, 4, 3)
+    folder, said = make.folder(tmp_path / "mixed", files), Said()
+    assert import_images(folder, "mixed", progress=said).images.shape == (12, 224, 224, 3)
+    assert said.lines == [f"{folder}: dog/big.png is 9x9, but cat/000.png is 8x8: every image becomes 224x224 (`size`)"]
+    assert import_images(folder, "small", size=8).images.shape == (12, 8, 8, 3)
+
+
+def test_oblong_and_large_images_become_224(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    oblong = {f"{name}/1.png": make.png(np.zeros((4, 6, 3), np.uint8)) for name in "ab"}
+    said = Said()
+    import_images(make.folder(tmp_path / "oblong", oblong), "oblong", progress=said)
+    assert "a/1.png is 6x4, not square: every image becomes 224x224 (`size`)" in said.lines[0]
+    large = {f"{name}/1.png": make.png(np.zeros((1025, 1025, 3), np.uint8)) for name in "ab"}
+    import_images(make.folder(tmp_path / "large", large), "large", progress=said)
+    assert any("a/1.png is 1025x1025, larger than 1024x1024: every image becomes 224" in line for line in said.lines)
+
+
+def test_the_side_of_a_registered_dataset_is_its_size(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    files = make.mini_csvs() | {"images/n0000000000000000.png": make.png(make.random_images(1, 9)[0])}
+    folder = make.folder(tmp_path / "mini", files)
+    assert import_images(folder, "mini-imagenet").images.shape[1:3] == (84, 84)
+
+
+def test_published_pixels_are_never_resized(
+    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Callable[[str, Path], str]
+) -> None:
+    files = make.cifar10_files("folders")
+    pin("cifar10", make.zip(tmp_path / "c.zip", files))
+    first = next(iter(files))
+    odd = make.zip(tmp_path / "odd.zip", files | {first: make.png(make.random_images(1, 31)[0])})
+    with pytest.raises(TembedError, match=r"is 3[12]x3[12], but .* is 3[12]x3[12]: give `size`"):
+        import_images(odd, "cifar10")
+
+
+@pytest.mark.parametrize(
+    ("fit", "left", "line"),
+    [
+        (
+            "crop",
+            200,
+            "the centre crop kept 33 % of dog/long.png (30x10), the least of all; it cut off more than a fifth",
+        ),
+        ("pad", 128, "dog/long.png (30x10) fills 33 % of its square, the least of all; 1 of 2 images fill less than"),
+        ("stretch", 0, "dog/long.png (30x10) was stretched by 3.00, the most of all; 1 of 2 images by more than 1.25"),
+    ],
+)
+def test_an_oblong_image_is_fitted_as_asked_and_the_import_says_how(
+    root: Path, tmp_path: Path, make: SimpleNamespace, fit: str, left: int, line: str
+) -> None:
+    """A light centre of a black image: cropped, only that is left; padded, grey borders are above and below."""
+    wide = np.zeros((10, 30, 3), np.uint8)
+    wide[:, 7:23] = 200
+    files = {"cat/square.png": make.png(make.random_images(1, 30)[0]), "dog/long.png": make.png(wide)}
+    said = Said()
+    stored = import_images(make.folder(tmp_path / "p", files), "p", size=30, fit=fit, progress=said)  # type: ignore[arg-type]
+    image = stored.images[1]
+    assert image[0, 0].tolist() == [left] * 3
+    assert image[15, 15].tolist() == [200] * 3
+    if fit == "pad":
+        assert (image[10:20] == wide).all()
+        assert (image[:10] == 128).all()
+        assert (image[20:] == 128).all()
+    assert any(line in said for said in said.lines)
+    assert stored.manifest["source"]["fit"] == fit
+
+
+def test_an_unknown_fit_is_refused(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match="`fit` is 'zoom'; it must be one of crop, pad, stretch"):
+        import_images(tmp_path, "x", fit="zoom")  # type: ignore[arg-type]
+
+
+def test_every_kind_of_skipped_file_and_every_empty_class_gets_a_line(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    files = make.class_folders(PETS) | {
+        "notes.txt": b"x",
+        "cat/notes.TXT": b"x",
+        "cat/README": b"x",
+        "fox/only.psd": b"x",
+        "cat/.hidden": b"x",
+    }
+    folder = make.folder(tmp_path / "pets", files)
+    (folder / "bear").mkdir()
+    (folder / ".git").mkdir()
+    lines = [
+        "skipped 1 file without an extension: cat/README",
+        "skipped 1 .psd file: fox/only.psd",
+        "skipped 2 .txt files, such as cat/notes.TXT",
+        "class 'bear' has no images and is left out",
+        "class 'fox' has no images and is left out",
+    ]
+    said = Said()
+    assert import_images(folder, "pets", progress=said).manifest["notes"] == lines
+    assert said.lines == [f"note: {line}" for line in lines]
+
+
+def test_jfif_files_are_images(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    files = {
+        name.replace("dog", "fox").replace(".png", ".jfif"): data for name, data in make.class_folders(PETS).items()
+    }
+    assert import_images(make.folder(tmp_path / "pets", files), "pets").manifest["class_counts"] == [5, 6]
+
+
+def test_heic_photographs_are_images_if_the_extra_is_there(
+    root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pillow_heif")
+    assert images.reads_heif()
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    pixels[:32, :, 0] = 200
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "HEIF", quality=100)
+    folder = make.folder(tmp_path / "pets", {"cat/1.HEIC": out.getvalue(), "dog/1.png": make.png(pixels)})
+    stored = import_images(folder, "pets")
+    assert np.abs(stored.images[0].astype(int) - pixels).mean() < 4
+    monkeypatch.setattr(folders, "reads_heif", lambda: False)
+    stored = import_images(folder, "without")
+    assert stored.classes == ("dog",)
+    assert stored.manifest["notes"][0] == "skipped 1 .heic file: cat/1.HEIC; install the extra heic to read them"
 
 
 @pytest.mark.parametrize("size", [0, -1, 5000])

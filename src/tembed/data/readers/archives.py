@@ -4,7 +4,8 @@ Zips and plain tars are read in place. A compressed tar is unpacked once into an
 allows no random access; that file disappears when it is closed, even if the process is killed.
 
 Hidden files and files that operating systems leave behind are ignored. The whole archive is refused if a member points
-outside it (``..``, absolute paths, links), or if its content is absurdly larger than the file.
+outside it (``..``, absolute paths, links), if two members have one name, or if its content is absurdly larger than the
+file.
 """
 
 import bz2
@@ -16,7 +17,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -26,16 +27,22 @@ from tembed.errors import TembedError, one_line
 MAX_ENTRIES = 5_000_000
 MAX_RATIO = 100  # of unpacked to packed bytes; images and arrays of pixels never compress this well
 ALWAYS_FINE = 1 << 30  # bytes; below this, any ratio is accepted
+MAX_FILE = 1 << 29  # bytes of a file that is read as a whole; more than the largest image takes
 CHUNK_BYTES = 1 << 20
 JUNK = frozenset({"__macosx", "thumbs.db", "desktop.ini", "$recycle.bin"})
 COMPRESSORS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
 
 class Archive(Protocol):
-    """``path`` is what the user gave. ``names`` are sorted, with ``/`` between folders."""
+    """``path`` is what the user gave. ``names`` are those of the files, sorted, with ``/`` between folders.
+
+    ``folders`` are the folders that it lists, empty ones included. ``notes`` says what was skipped, a line each.
+    """
 
     path: Path
     names: tuple[str, ...]
+    folders: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def size(self, name: str) -> int: ...
 
@@ -72,8 +79,14 @@ def open_member(archive: Archive, name: str) -> IO[bytes]:
         raise TembedError(f"{where(archive, name)} cannot be read ({_reason(error)})") from None
 
 
-def read_member(archive: Archive, name: str) -> bytes:
-    """The bytes of a member, or a clear error."""
+def read_member(archive: Archive, name: str, most: int = MAX_FILE) -> bytes:
+    """The bytes of a member, or a clear error; ``most`` limits their number."""
+    try:
+        size = archive.size(name)
+    except OSError as error:
+        raise TembedError(f"{where(archive, name)} cannot be read ({_reason(error)})") from None
+    if size > most:
+        raise TembedError(f"{where(archive, name)} has {size:,} bytes, more than the {most:,} that are read")
     with open_member(archive, name) as stream:
         try:
             return stream.read()
@@ -104,19 +117,26 @@ class _Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, str] = {}
-        seen: set[str] = set()
+        seen: dict[str, str] = {}
+        notes: list[str] = []
         for folder, folders, files in os.walk(path, followlinks=True, onerror=_raise):
-            real = os.path.realpath(folder)
-            folders[:] = [] if real in seen else [one for one in folders if not _hidden(one)]
-            if real in seen:  # a link to a folder that was already visited
+            real, start = os.path.realpath(folder), os.path.relpath(folder, path).replace(os.sep, "/")
+            shown = _printable(start)
+            folders[:] = [] if real in seen else sorted(one for one in folders if not _hidden(one))
+            if real in seen:
+                notes.append(f"{shown} is a link to a folder that is also read as {seen[real]}: skipped")
                 continue
-            seen.add(real)
-            start = os.path.relpath(folder, path)
+            seen[real] = shown
             for file in files:
-                name = file if start == "." else f"{start.replace(os.sep, '/')}/{file}"
-                if not _hidden(name):
-                    self._files[_printable(name)] = os.path.join(folder, file)
+                name = file if start == "." else f"{start}/{file}"
+                if _hidden(name):
+                    continue
+                if _printable(name) in self._files:
+                    raise TembedError(f"two files in {path} are both shown as {_printable(name)!r}: rename one")
+                self._files[_printable(name)] = os.path.join(folder, file)
         self.names = tuple(sorted(self._files))
+        self.folders = tuple(sorted(set(seen.values()) - {"."}))
+        self.notes = tuple(notes)
 
     def size(self, name: str) -> int:
         return os.path.getsize(self._files[name])
@@ -131,6 +151,8 @@ class _SingleFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.names: tuple[str, ...] = (path.name,)
+        self.folders: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
 
     def size(self, name: str) -> int:
         return self.path.stat().st_size
@@ -143,15 +165,21 @@ class _Zip:
     def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
         self.path, self._file = path, file
         self._members: dict[str, zipfile.ZipInfo] = {}
+        folders: set[str] = set()
         _check_entries(path, len(file.filelist))
         for member in file.infolist():
             name = _safe(path, _zip_name(member))
             if stat.S_ISLNK(member.external_attr >> 16):
                 raise TembedError(f"{path} has the member {name!r}, which is a link: refused")
-            if name and not member.is_dir() and not _hidden(name):
+            if member.is_dir():
+                folders.add(name)
+            elif name and not _hidden(name):
+                _check_new(path, name, self._members)
                 self._members[name] = member
         _check_unpacked_size(path, sum(member.file_size for member in file.infolist()))
         self.names = tuple(sorted(self._members))
+        self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
+        self.notes: tuple[str, ...] = ()
 
     def size(self, name: str) -> int:
         return self._members[name].file_size
@@ -166,6 +194,7 @@ class _Tar:
     def __init__(self, path: Path, file: tarfile.TarFile, stream: IO[bytes]) -> None:
         self.path, self._file = path, file
         self._members: dict[str, tarfile.TarInfo] = {}
+        folders: set[str] = set()
         end = total = 0
         for count, member in enumerate(file):
             _check_entries(path, count)
@@ -176,13 +205,18 @@ class _Tar:
                 raise TembedError(f"{path} has the member {name!r}, which is not a plain file: refused")
             total += member.size
             end = member.offset_data + (member.size + 511) // 512 * 512
-            if name and member.isfile() and not _hidden(name):
+            if member.isdir():
+                folders.add(name)
+            elif name and not _hidden(name):
+                _check_new(path, name, self._members)
                 self._members[name] = member
         _check_unpacked_size(path, total)
         stream.seek(end)
         if stream.read(512) != bytes(512):  # tarfile does not notice a file that is cut off between two members
             raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
         self.names = tuple(sorted(self._members))
+        self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
+        self.notes: tuple[str, ...] = ()
 
     def size(self, name: str) -> int:
         return self._members[name].size
@@ -228,6 +262,11 @@ def _next_chunk(path: Path, packed: IO[bytes]) -> bytes:
         return packed.read(CHUNK_BYTES)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise TembedError(f"{path} is damaged or cut off ({error}): fetch a fresh copy") from None
+
+
+def _check_new(path: Path, name: str, members: Container[str]) -> None:
+    if name in members:
+        raise TembedError(f"{path} has two members named {name!r}: refused; pack it again")
 
 
 def _check_entries(path: Path, count: int) -> None:

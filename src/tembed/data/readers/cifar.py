@@ -16,6 +16,7 @@ from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
 ROW = 3 * 32 * 32
+MAX_LABELS = 1 << 20  # bytes of a JSON file; the published ones have 0.1 million at most
 FILES10 = (*((f"data_batch_{number}", Origin.TRAIN) for number in range(1, 6)), ("test_batch", Origin.TEST))
 FILES100 = (("train", Origin.TRAIN), ("test", Origin.TEST))
 
@@ -133,7 +134,7 @@ def _json_labels(archive: Archive, name: str) -> Int64:
     if name not in frozenset(archive.names):
         raise TembedError(f"{archive.path}: {name} is missing: fetch a fresh copy")
     try:
-        labels = json.loads(read_member(archive, name))
+        labels = json.loads(read_member(archive, name, MAX_LABELS))
     except (ValueError, RecursionError) as error:
         raise TembedError(f"{where(archive, name)} is not JSON ({error}): fetch a fresh copy") from None
     return _checked_labels(labels, where(archive, name), "the list")

@@ -4,8 +4,9 @@ import unicodedata
 from pathlib import PurePosixPath
 
 from tembed.data.readers.archives import Archive
-from tembed.data.readers.images import ENDINGS, Item, decode_items
-from tembed.data.readers.reading import Origin, Reading
+from tembed.data.readers.decoding import Item, decode_items
+from tembed.data.readers.images import ENDINGS, HEIF_ENDINGS, reads_heif
+from tembed.data.readers.reading import Options, Origin, Reading
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
@@ -20,18 +21,26 @@ SUBSET_FOLDERS = {
 }
 
 
-def read_class_folders(archive: Archive, size: int | None, skip_broken: bool, progress: Progress) -> Reading:
+def read_class_folders(archive: Archive, options: Options, progress: Progress) -> Reading:
     """The class is the first folder, or the one below train / val / test if the top has no other folders."""
-    names = [name for name in archive.names if PurePosixPath(name).suffix.lower() in ENDINGS]
+    endings = ENDINGS | HEIF_ENDINGS if reads_heif() else ENDINGS
+    names = [name for name in archive.names if PurePosixPath(name).suffix.lower() in endings]
     if not names:
         raise TembedError(
             f"{archive.path} has no images in a known layout: expected one folder per class with "
-            f"{', '.join(sorted(ENDINGS))} files, or one of the layouts of CIFAR or Mini-ImageNet"
+            f"{', '.join(sorted(endings))} files, or one of the layouts of CIFAR or Mini-ImageNet"
         )
     prefix = _wrapper(names)
     paths = {name: name.removeprefix(prefix).split("/") for name in names}
     tops = {path[0].lower() if len(path) > 1 else "" for path in paths.values()}
     has_split = tops <= set(SUBSET_FOLDERS)
+    subsets = sorted(tops & set(SUBSET_FOLDERS))
+    if not has_split and len({SUBSET_FOLDERS[top] for top in subsets}) > 1:
+        other = min(tops - set(subsets)) or "an image"
+        raise TembedError(
+            f"{archive.path} has {' and '.join(subsets)} folders and beside them {other}: move it elsewhere if they "
+            "are the subsets of a split, or rename them if they are classes"
+        )
     found: list[tuple[Origin, str, str]] = []
     for name, path in paths.items():
         origin = SUBSET_FOLDERS[path[0].lower()] if has_split else Origin.NONE
@@ -45,8 +54,33 @@ def read_class_folders(archive: Archive, size: int | None, skip_broken: bool, pr
     label = {class_name: index for index, class_name in enumerate(classes)}
     items = [Item(name, label[class_name], origin) for origin, class_name, name in sorted(found)]
     left_out: list[str] = []
-    chunks = decode_items(archive, items, size, left_out if skip_broken else None, progress)
-    return Reading("class folders", classes, chunks, left_out)
+    notes = [*archive.notes, *_skipped(archive, set(names)), *_empty_classes(archive, prefix, has_split, classes)]
+    chunks = decode_items(archive, items, options, left_out, notes, progress)
+    return Reading("class folders", classes, chunks, left_out, notes)
+
+
+def _skipped(archive: Archive, images: set[str]) -> list[str]:
+    """A line for every kind of file that is not read as an image."""
+    kinds: dict[str, list[str]] = {}
+    for name in archive.names:
+        if name not in images:
+            kinds.setdefault(PurePosixPath(name).suffix.lower(), []).append(name)
+    lines = []
+    for kind, names in sorted(kinds.items()):
+        what = f"{kind} file" if kind else "file without an extension"
+        many = f"1 {what}: {names[0]}" if len(names) == 1 else f"{len(names)} {what}s, such as {names[0]}"
+        how = "; install the extra heic to read them" if kind in HEIF_ENDINGS else ""
+        lines.append(f"skipped {many}{how}")
+    return lines
+
+
+def _empty_classes(archive: Archive, prefix: str, has_split: bool, classes: tuple[str, ...]) -> list[str]:
+    """A line for every folder where a class is expected but that has no image."""
+    depth = 2 if has_split else 1
+    listed = {*archive.folders, *(name.rpartition("/")[0] for name in archive.names)}
+    inside = (folder.removeprefix(prefix).split("/") for folder in listed if folder.startswith(prefix))
+    found = {unicodedata.normalize("NFC", path[depth - 1]) for path in inside if len(path) >= depth}
+    return [f"class {name!r} has no images and is left out" for name in sorted(found - set(classes) - {""})]
 
 
 def _wrapper(names: list[str]) -> str:

@@ -14,12 +14,13 @@ import numpy as np
 
 from tembed.arrays import Int64, UInt8
 from tembed.data.readers.archives import Archive, open_member, read_member, where
-from tembed.data.readers.images import Item, decode_items
+from tembed.data.readers.decoding import Item, decode_items
 from tembed.data.readers.pickles import read_pickle
-from tembed.data.readers.reading import Chunk, Origin, Reading
+from tembed.data.readers.reading import Chunk, Options, Origin, Reading
 from tembed.errors import TembedError, one_line
 from tembed.reporting.progress import Progress
 
+MAX_TABLE = 16 << 20  # bytes of a CSV; the published ones have 1.2 million at most
 CSVS = ("train.csv", "val.csv", "test.csv")
 CACHES = tuple(f"mini-imagenet-cache-{subset}.pkl" for subset in ("train", "val", "test"))
 
@@ -27,7 +28,7 @@ Cache = tuple[UInt8, dict[str, Int64]]
 """The images of one pickle, and the positions of each class's images in it."""
 
 
-def read_csvs(archive: Archive, folder: str, size: int | None, skip_broken: bool, progress: Progress) -> Reading:
+def read_csvs(archive: Archive, folder: str, options: Options, progress: Progress) -> Reading:
     """``images/`` beside ``train.csv``, ``val.csv`` and ``test.csv`` with the columns filename and label."""
     label_of: dict[str, str] = {}
     missing: list[str] = []
@@ -44,7 +45,7 @@ def read_csvs(archive: Archive, folder: str, size: int | None, skip_broken: bool
                 raise TembedError(f"{where(archive, folder + table)} line {line} names {file} again: remove one row")
             else:
                 label_of[path] = label
-    if missing and not skip_broken:
+    if missing and not options.skip_broken:
         raise TembedError(
             f"{archive.path}: {missing[0]} ({len(missing)} such rows): add the files, or leave out the rows with "
             "`skip_broken`"
@@ -55,8 +56,12 @@ def read_csvs(archive: Archive, folder: str, size: int | None, skip_broken: bool
     number = {label: index for index, label in enumerate(classes)}
     ordered = sorted(label_of, key=lambda path: (label_of[path], path))
     items = [Item(path, number[label_of[path]], Origin.NONE) for path in ordered]
-    chunks = decode_items(archive, items, size, missing if skip_broken else None, progress)
-    return Reading("Mini-ImageNet images with CSVs", classes, chunks, left_out=missing)
+    notes: list[str] = []
+    unnamed = [name for name in archive.names if name.startswith(f"{folder}images/") and name not in label_of]
+    if unnamed:
+        notes.append(f"skipped {len(unnamed)} files that no CSV names, such as {unnamed[0]}")
+    chunks = decode_items(archive, items, options, missing, notes, progress)
+    return Reading("Mini-ImageNet images with CSVs", classes, chunks, missing, notes)
 
 
 def read_caches(archive: Archive, folder: str, present: list[str], progress: Progress) -> Reading:
@@ -72,7 +77,7 @@ def read_caches(archive: Archive, folder: str, present: list[str], progress: Pro
 
 def _rows(archive: Archive, name: str) -> Iterator[tuple[int, str, str]]:
     """Line number, file name and label of each row."""
-    text = read_member(archive, name)
+    text = read_member(archive, name, MAX_TABLE)
     try:
         rows = list(csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline=""), strict=True))
     except (csv.Error, UnicodeDecodeError) as error:

@@ -3,9 +3,26 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tembed.arrays import Int64, UInt8
+from tembed.errors import TembedError
+
+Fit = Literal["crop", "pad", "stretch"]
+"""How an oblong image becomes a square: keep its centre, pad it with grey, or stretch it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How image files are read. ``size``: the side in pixels; None keeps images that are squares of one size."""
+
+    size: int | None = None
+    fit: Fit = "crop"
+    skip_broken: bool = False
+
+
+class NeedsSize(TembedError):
+    """The images are not squares of one size, and no size was given."""
 
 
 class Origin(IntEnum):
@@ -40,11 +57,13 @@ class Chunk(NamedTuple):
 class Reading:
     """A dataset found in files. Its classes are known at once; its images are read while ``chunks`` is iterated (once).
 
-    ``layout`` says what the files are. ``left_out`` lists broken images that were skipped; it is complete when
-    ``chunks`` is exhausted.
+    ``layout`` says what the files are. ``left_out`` lists broken images that were skipped. ``notes`` are lines for the
+    user about other files that were skipped and about how images were fitted. Both are complete when ``chunks`` is
+    exhausted.
     """
 
     layout: str
     classes: tuple[str, ...]
     chunks: Iterator[Chunk]
     left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

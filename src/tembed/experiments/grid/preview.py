@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from tembed.data import dataset
-from tembed.data.loading import split_indices
 from tembed.data.sources import open_dataset
+from tembed.data.splits import split_indices
 from tembed.errors import TembedError
 from tembed.experiments.grid.runs import GridRun
 from tembed.experiments.grid.specification import Grid
