@@ -61,8 +61,8 @@ def test_a_class_too_small_to_split_is_reported_and_the_rest_is_checked(
     folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 2}))
     import_images(folder, "pets", progress=Listening())
     assert lines == [
-        "note: class 'dog' has 2 images, too few to split into train, validation and test: give it at least 4, or leave "
-        "the class out"
+        "note: class 'dog' has 2 images, too few to split into train, validation and test: give it at least 4, or "
+        "leave the class out"
     ]
     result = check("pets", progress=Listening())
     assert (result.count, result.across_splits) == (11, {})

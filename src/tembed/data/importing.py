@@ -65,7 +65,7 @@ def import_images(
             if size is not None or record.sha256 is not None:
                 raise
             side = record.side or DEFAULT_SIZE
-            progress.say(f"{str(error).removesuffix(': give `size`')}: every image becomes {side}x{side} (`size`)")
+            progress.say(f"{str(error).removesuffix(': give `size`')}: every image becomes {side}x{side}")
             stored = _store(archive, record, root, replace(options, size=side), progress)
     for line in (*stored.manifest["notes"], *advice(stored)):
         progress.say(f"note: {line}")
@@ -91,7 +91,7 @@ def advice(stored: Stored) -> list[str]:
     if split == "official":
         lines.append(
             "the folders say how to split the images, so training uses {:,} for training, {:,} for validation and {:,} "
-            "for the test; `split` 'paper' would pool them".format(*counts)
+            "for the test; --split paper would pool them".format(*counts)
         )
     return lines
 

@@ -32,8 +32,9 @@ class SplitIndices(NamedTuple):
     test: Int64
 
 
-def split_indices(stored: Stored, split: str, seed: int) -> SplitIndices:
-    """The split of a stored dataset, as positions in its pool."""
+def split_indices(stored: Stored, split: str | None, seed: int) -> SplitIndices:
+    """The split of a stored dataset, as positions in its pool; None stands for its usual one."""
+    split = split or usual_split(stored)
     if split == "paper":
         return paper_split(stored.labels, stored.classes, seed)
     if split == "official":

@@ -21,7 +21,7 @@ from tembed.training.averaging import Averaging
 from tembed.training.checkpoints.state import Sums, copy_tensors
 from tembed.training.checkpoints.storage import RunStorage
 from tembed.training.distributed.compiling import compile_stages
-from tembed.training.distributed.hardware import Hardware, under_torchrun
+from tembed.training.distributed.hardware import Hardware, first_process, under_torchrun
 from tembed.training.distributed.launcher import Job, launch
 from tembed.training.distributed.process_group import (
     ConnectionLost,
@@ -69,7 +69,9 @@ def train(
 
     Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and `Crowded` if ``waiting`` says so.
     """
-    recipe, hardware = recipe.complete(), (hardware or Hardware()).complete()
+    given, recipe, hardware = recipe, recipe.complete(root), (hardware or Hardware()).complete()
+    if given.split != recipe.split == "official" and progress is not None and first_process(hardware):
+        progress.say(f"{recipe.data} is split by its own folders into train and test; --split paper would pool them")
     folder = Path(out) if out is not None else default_folder(recipe)
     job = Job(recipe, folder, root, hardware, checkpoint_seconds)
     if hardware.world > 1 and not under_torchrun():

@@ -9,6 +9,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from tembed.errors import TembedError
@@ -21,6 +22,7 @@ MARGIN_CONSTANTS = ("mu", "eta", "eps")
 """The paper's constants of a maximizer, which have fields of their own."""
 
 Constants = tuple[tuple[str, float], ...]
+Split = Literal["paper", "official"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Recipe:
     """train on this many images only, drawn evenly from the classes"""
     seed: int = 0
     """decides the initial weights, the order, the augmentation and the maximizer's noise"""
-    split: Literal["paper", "official"] = "paper"
-    """paper: pooled and split 65/15/20 (§4); official: the published train and test sets"""
+    split: Split | None = None
+    """paper: pooled, 65/15/20 (§4); official: the data's own subsets, the default for imported data that has them"""
     split_seed: int = 0
     """decides the random split, and which images `train_images` selects"""
 
@@ -112,12 +114,14 @@ class Recipe:
                 return name
         return "own"
 
-    def complete(self) -> "Recipe":
+    def complete(self, root: str | Path | None = None) -> "Recipe":
         """This recipe with every field that applies to its model and data filled in, and None in the others.
 
+        ``root``: where datasets are stored, because the default split of imported data depends on its folders.
         Raises `TembedError` for a value that is out of range or unknown, or for a field that does not apply.
         """
         from tembed.data import dataset
+        from tembed.data.splits import default_split
         from tembed.models import model_info
         from tembed.training.optimizers import optimizer_names
 
@@ -138,7 +142,7 @@ class Recipe:
                         f"{_nearest(name, defaults)}"
                     )
             defaults |= source
-        filled: dict[str, Any] = {"model": info.name}
+        filled: dict[str, Any] = {"model": info.name, "split": self.split or default_split(self.data, root)}
         for name, default in defaults.items():
             applies, given = info.has_scores if name == "weight" else name in info.options, getattr(self, name)
             if given is not None and not applies:
@@ -207,8 +211,9 @@ class Recipe:
         hints = get_type_hints(cls)
         for name, value in values.items():
             if not _fits(value, hints[name]):
-                choices = get_args(hints[name]) if get_origin(hints[name]) is Literal else ()
-                raise TembedError(f"{name} cannot be {value!r} in a recipe{_nearest(str(value), choices)}")
+                raise TembedError(
+                    f"{name} cannot be {value!r} in a recipe{_nearest(str(value), _choices(hints[name]))}"
+                )
         betas, constants = tuple(values.get("betas", cls.betas)), tuple(map(tuple, values.get("constants", ())))
         recipe = cls(**(values | {"betas": betas, "constants": constants}))
         check_ranges(recipe)
@@ -275,7 +280,9 @@ def check_ranges(recipe: Recipe) -> None:
     ):
         if not valid:
             raise TembedError(f"`{name}` is {getattr(r, name)}; it must be {must}")
-    for name in ("split", "schedule", "flips"):
+    if r.split is not None:
+        _check_name("split", r.split, get_args(Split))
+    for name in ("schedule", "flips"):
         _check_name(name, getattr(r, name), get_args(_FIELDS[name].type))
 
 
@@ -311,6 +318,12 @@ def _fits(value: Any, hint: Any) -> bool:
     if kinds:  # a union
         return any(_fits(value, kind) for kind in kinds)
     return type(value) is hint or (hint is float and type(value) is int)
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The values of a fixed choice, also of one that may be None."""
+    kinds = get_args(hint)
+    return kinds if get_origin(hint) is Literal else tuple(choice for kind in kinds for choice in _choices(kind))
 
 
 def _with_warmup(recipe: Recipe) -> Recipe:

@@ -24,6 +24,7 @@ from tembed.training.recipe import PRESETS, Recipe
 if TYPE_CHECKING:  # needs torch; a table of runs does not
     from tembed.training.checkpoints.files import Checkpoints
 
+PLAIN_SPLIT = "paper"  # the split that a run's name leaves out, whatever the data's default is
 CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")
 """Fields of metrics and results that a clock measures, and that therefore differ from run to run."""
 
@@ -144,7 +145,8 @@ def run_name(recipe: Recipe) -> str:
 
     recipe = recipe.complete()
     preset = recipe.preset
-    usual = Recipe.from_preset(preset if preset in PRESETS else "paper", recipe.model, recipe.data).complete()
+    like = preset if preset in PRESETS else "paper"
+    usual = Recipe.from_preset(like, recipe.model, recipe.data, split=PLAIN_SPLIT).complete()
     start = f"{recipe.model}-{recipe.data}-"
     owner = max((name for name in list_models() if start.startswith(f"{name}-")), key=len)
     if owner == recipe.model and recipe == dataclasses.replace(usual, seed=recipe.seed):
@@ -160,7 +162,7 @@ def run_name(recipe: Recipe) -> str:
         )
         if getattr(recipe, name) != getattr(usual, name)
     ]
-    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)} | {"split": PLAIN_SPLIT}
     unusual = {key: value for key, value in dataclasses.asdict(recipe).items() if value != defaults[key]}
     digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:8]
     return "-".join([f"{start}{preset}", *marks, str(recipe.seed), digest])
