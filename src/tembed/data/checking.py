@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tembed.data.npy import array_sha256
 from tembed.data.sources import open_dataset
 from tembed.data.splits import has_own_split, split_indices
 from tembed.data.storage import Stored
+from tembed.data.verification import verify
 from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
 
@@ -35,7 +35,7 @@ class CheckResult:
 def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Progress = SILENT) -> CheckResult:
     """Verify a stored dataset and count its exact duplicates, in total and across the subsets of each split."""
     stored = open_dataset(name, root)
-    _verify(stored)
+    verify(stored, again=True)
     groups = _duplicates(stored, progress)
     splits = ["paper"]
     if has_own_split(stored.origin):
@@ -54,18 +54,6 @@ def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Pr
         across_classes=sum(len({int(stored.labels[i]) for i in group}) > 1 for group in groups),
         across_splits=across,
     )
-
-
-def _verify(stored: Stored) -> None:
-    arrays: dict[str, np.ndarray] = {"labels": stored.labels, "origin": stored.origin, "images": stored.images}
-    if stored.part_map is not None:
-        arrays["part_map"] = stored.part_map
-    for key, array in arrays.items():
-        if array_sha256(array) != stored.manifest["files"].get(key):
-            raise TembedError(
-                f"{stored.folder / key}.npy has changed since it was stored (sha256 differs): remove "
-                f"{stored.folder} and get or import {stored.name} again"
-            )
 
 
 def _duplicates(stored: Stored, progress: Progress) -> list[list[int]]:

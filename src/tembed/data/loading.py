@@ -11,6 +11,7 @@ from tembed.data.sources import open_dataset
 from tembed.data.splits import Split, split_indices, usual_split
 from tembed.data.storage import Stored
 from tembed.data.types import ImageSet, Splits
+from tembed.data.verification import verify
 
 
 def load(name: str, split: Split | None = None, seed: int = 0, root: str | Path | None = None) -> Splits:
@@ -20,9 +21,10 @@ def load(name: str, split: Split | None = None, seed: int = 0, root: str | Path 
     the published train and test subsets, or those of the imported folders. By default a dataset with a split of its own
     keeps it, and all others, the paper's included, are split as in the paper. ``mean`` and ``std`` are those of the
     training images, with pixels from 0 to 1. A generated dataset is made on first use; others must be stored with `get`
-    or `import_images` first.
+    or `import_images` first. Stored pixels that have changed are refused.
     """
     stored = open_dataset(name, root)
+    verify(stored)
     split = split or usual_split(stored)
     indices = split_indices(stored, split, seed)
     files = stored.files()

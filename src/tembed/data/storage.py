@@ -3,7 +3,7 @@
 ``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the `Origin` of each
 image), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files, and
 ``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either complete
-or absent.
+or absent. ``verification`` adds ``verified.json`` when the dataset is used.
 """
 
 import difflib

@@ -1,0 +1,99 @@
+"""Changed pixels are noticed wherever a dataset is used, and unchanged ones are hashed once."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tembed.data import check, import_images, load, verification
+from tembed.errors import TembedError
+
+
+@pytest.fixture
+def images(root: Path, tmp_path: Path, make: SimpleNamespace) -> Path:
+    """The stored pixels of a small dataset."""
+    folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 5, "dog": 6}))
+    return import_images(folder, "pets").folder / "images.npy"
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes of the arrays that are hashed."""
+    shapes: list[tuple[int, ...]] = []
+
+    def recorded(array: np.ndarray) -> str:
+        shapes.append(array.shape)
+        return real(array)
+
+    real: Callable[[np.ndarray], str] = verification.array_sha256
+    monkeypatch.setattr(verification, "array_sha256", recorded)
+    return shapes
+
+
+def invert(path: Path) -> None:
+    """Invert every pixel in place, as a program that opens the array for writing would."""
+    array = np.load(path, mmap_mode="r+")
+    array[:] = 255 - array
+    array.flush()
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_inverted_pixels_are_noticed(images: Path, used_before: bool) -> None:
+    if used_before:
+        load("pets")
+    invert(images)
+    for work in (load, check):
+        with pytest.raises(TembedError, match=r"images\.npy has changed since it was stored .*import pets again"):
+            work("pets")
+    invert(images)
+    load("pets")
+
+
+def test_a_changed_file_with_its_old_time_is_noticed(images: Path) -> None:
+    load("pets")
+    before = os.stat(images)
+    data = bytearray(images.read_bytes())
+    data[-1] ^= 1
+    images.write_bytes(data)
+    os.utime(images, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(TembedError, match="has changed since it was stored"):
+        load("pets")
+
+
+def test_an_unchanged_file_is_hashed_once_and_a_replaced_one_again(images: Path, hashed: list[tuple[int, ...]]) -> None:
+    load("pets")
+    assert (11, 8, 8, 3) in hashed
+    hashed.clear()
+    load("pets")
+    assert hashed == []
+    data = images.read_bytes()
+    images.unlink()
+    images.write_bytes(data)
+    load("pets")
+    assert hashed == [(11, 8, 8, 3)]
+    check("pets")
+    assert hashed.count((11, 8, 8, 3)) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"images": 3}', "[" * 100_000])
+def test_a_damaged_note_only_means_that_the_file_is_hashed_again(
+    images: Path, hashed: list[tuple[int, ...]], content: str
+) -> None:
+    (images.parent / "verified.json").write_text(content)
+    load("pets")
+    assert (11, 8, 8, 3) in hashed
+
+
+def test_a_store_that_cannot_be_written_still_loads(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(verification.tempfile, "NamedTemporaryFile", refuse)
+    assert len(load("pets").train) == 7
+    assert not (images.parent / "verified.json").exists()
+    invert(images)
+    with pytest.raises(TembedError, match="has changed"):
+        load("pets")
