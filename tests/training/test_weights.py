@@ -1,18 +1,21 @@
 """A weights file describes its model, and loads as the model that was trained."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 import tembed.training.weights
 from tembed import create_model
 from tembed.errors import TembedError
 from tembed.training import Recipe, Run, evaluate, export_weights, load, load_trained, train
-from tembed.training.checksummed import checksummed_bytes, read_checksummed
+from tembed.training.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.training.weights import plain_names, save_weights
 
 DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)
@@ -95,6 +98,48 @@ def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Pa
     (tmp_path / "c.safetensors").write_bytes(run.checkpoints.newest.read_bytes())
     with pytest.raises(TembedError, match="does not hold weights"):
         load(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["head.weight", "block.maximizer.running_var"])
+def test_weights_that_are_not_finite_are_refused(run: Run, tmp_path: Path, name: str, number: float) -> None:
+    """A network with NaN in its logits predicts the first class for every image, which looks like an accuracy."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    tensors[name].view(-1)[-1] = number
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    with pytest.raises(TembedError, match=rf"{path}.*{name} is not finite"):
+        evaluate(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_size": 4096}, "images of 4096 pixels"),
+        ({"mean": [0.5, 0.5, 1e999]}, "mean"),
+        ({"std": [0.5, 0.0, 0.5]}, "std"),
+    ],
+)
+def test_sizes_and_normalisations_out_of_range_are_refused(
+    run: Run, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    tensors, record = read_checksummed(run.best_path, "weights")
+    path = tmp_path / "w.safetensors"
+    text = json.dumps(record | change | {"kind": "weights"})
+    metadata = {"tembed": json.dumps({"record": text, "sha256": checksum(tensors, text)})}
+    save_file(tensors, path, metadata)
+    with pytest.raises(TembedError, match=rf"{path}.*{message}"):
+        load(path)
+
+
+def test_outputs_that_are_not_finite_are_no_accuracy(run: Run, tmp_path: Path) -> None:
+    """Finite weights can overflow."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    tensors["head.weight"].fill_(3e38)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    with pytest.raises(TembedError, match="outputs are not finite"):
+        evaluate(path)
 
 
 @pytest.mark.parametrize("name", ["mine", "../../etc"])

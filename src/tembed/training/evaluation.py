@@ -1,5 +1,6 @@
 """Measures a model on a subset of a dataset: the head, and each patch by itself."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,6 +117,8 @@ def evaluate_batches(
                 watch(done, total)
     model.train(was_training)
     sums = group.sum([correct, head, patches, patch_correct, patch_count])
+    if not math.isfinite(sums[1]):
+        raise TembedError("the network's outputs are not finite, so it has no accuracy: train it again at a lower `lr`")
     has_patches = sums[4] > 0
     return Evaluation(
         images=total,

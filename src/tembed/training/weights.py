@@ -1,6 +1,7 @@
 """Weights on disk: safetensors files that also hold the recipe, the classes and the normalisation."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tembed.training.recipe import Recipe
 from tembed.training.run import Run
 
 KIND = "weights"
+MAX_INPUT_SIZE = 2048
+"""Largest side of the images that a weights file may ask for; it decides how much memory and time its use takes."""
 WRAPPERS = ("_orig_mod", "module", "_forward_module")
 """Prefixes that torch.compile, data parallelism and launchers add to the names of what they wrap."""
 
@@ -74,6 +77,7 @@ def load_trained(source: str | Path) -> Trained:
         classes = tuple(str(name) for name in record["classes"])
         size = int(record["input_size"])
         mean, std = (_triple(record[key]) for key in ("mean", "std"))
+        _check_values(tensors, size, mean, std)
         model = build(recipe, len(classes), size)
         model.load_state_dict(tensors)
     except Exception as error:  # a checksum is not a signature, so the file may hold anything
@@ -81,6 +85,19 @@ def load_trained(source: str | Path) -> Trained:
     named = ("kind", "recipe", "classes", "input_size", "mean", "std")
     about = {key: value for key, value in record.items() if key not in named}
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
+
+
+def _check_values(tensors: Mapping[str, Tensor], size: int, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Raise `TembedError` for values that would give wrong results, or none in any reasonable time."""
+    if size > MAX_INPUT_SIZE:
+        raise TembedError(f"it is for images of {size} pixels, and the largest size is {MAX_INPUT_SIZE}")
+    if not all(map(math.isfinite, mean)):
+        raise TembedError(f"its mean {mean} is not finite")
+    if not all(0 < value < math.inf for value in std):
+        raise TembedError(f"its std {std} is not positive and finite")
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise TembedError(f"{name} is not finite")
 
 
 def _registered_recipe(path: Path, record: dict[str, Any]) -> Recipe:
