@@ -4,8 +4,10 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from tembed.errors import TembedError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+LOCK_TRIES = 5
+"""How often to try to get a lock: another process may hold it for an instant, only to see whether it is free."""
 
 
 class InUse(TembedError):
@@ -22,22 +26,47 @@ class InUse(TembedError):
 def write_file(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``. If anything fails, the old file stays complete."""
     aside = path.with_name(path.name + ".part")
-    with explained(path):
+    with explained(path), written_aside(aside, content):
+        os.replace(aside, path)
+        sync_folder(path.parent)
+
+
+@contextmanager
+def written_aside(path: Path, content: bytes) -> Iterator[None]:
+    """Write and sync a file under a temporary name, which the caller renames within the ``with``.
+
+    Another process that writes the same name waits meanwhile. A file that a killed process left is overwritten.
+    """
+    descriptor = _own(path)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.truncate()
+            file.write(content)
+        os.fsync(descriptor)
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _own(path: Path) -> int:
+    """Open a file, or make it, and wait until no other process writes it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            write_aside(aside, content)
-            os.replace(aside, path)
-            sync_folder(path.parent)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError:  # a file system without locks
+                return descriptor
+            with suppress(FileNotFoundError):
+                if _is_file(path, descriptor):
+                    return descriptor
         except BaseException:
-            aside.unlink(missing_ok=True)
+            os.close(descriptor)
             raise
-
-
-def write_aside(path: Path, content: bytes) -> None:
-    """Write and sync a file under a temporary name."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        os.close(descriptor)  # its writer has renamed it
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -82,17 +111,68 @@ def explained(path: Path) -> Iterator[None]:
         ) from None
 
 
+@dataclass(frozen=True)
+class Lock:
+    """A lock file that this process has opened. ``held`` is False on a file system without locks."""
+
+    path: Path
+    descriptor: int
+    held: bool
+
+    def check(self) -> None:
+        """Raise `TembedError` if the folder is gone, or if another folder is in its place."""
+        with explained(self.path):
+            ours = _is_file(self.path, self.descriptor)
+        if not ours:
+            raise TembedError(
+                f"{self.path.parent} is no longer the folder of this run: it was removed and made again, so nothing "
+                "more is saved there; run the same command again with another `out`"
+            )
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[Lock]:
     """Hold the lock file ``path``. The system releases it when the process ends, however it ends."""
     with explained(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise InUse(f"{path.parent} is in use by another process: wait for it, or give another `out`") from None
-    try:
-        yield
+        held = False
+        for left in reversed(range(LOCK_TRIES)):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not left:
+                    raise InUse(
+                        f"{path.parent} is in use by another process: wait for it, or give another `out`"
+                    ) from None
+                time.sleep(0.02)
+            except OSError:  # a file system without locks
+                break
+            else:
+                held = True
+                break
+        yield Lock(path, descriptor, held)
     finally:
         os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds this lock file; False on a file system without locks."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_file(path: Path, descriptor: int) -> bool:
+    """Whether ``path`` is still the file that was opened. Raises `FileNotFoundError` if there is none."""
+    return os.path.samestat(os.stat(path), os.fstat(descriptor))

@@ -12,7 +12,7 @@ import torch
 
 from tembed.data.batches import Batches
 from tembed.errors import TembedError
-from tembed.files import explained, locked
+from tembed.files import Lock, explained, locked
 from tembed.losses import EmbeddingLoss
 from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
 from tembed.models import Network
@@ -99,21 +99,26 @@ def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPol
     recipe, run = job.recipe, Run(job.out)
     # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
     inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
+    lock = None
     with ExitStack() as stack:
         if group.is_first:
             with explained(run.folder):
                 run.folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(run.folder / "lock"))
+            lock = stack.enter_context(locked(run.folder / "lock"))
+            if not lock.held:
+                progress.say(
+                    f"warning: {run.folder} is on a file system without locks: start no second process in that folder"
+                )
         stop = stack.enter_context(listening())
         stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
         if group.is_first:
             run.assign(recipe)
-        if group.broadcast(run.result is not None):
+        if group.broadcast(run.result is not None and run.recipe == recipe):
             progress.say(f"{run.folder} is already finished")
             return
         inputs = inputs or load_inputs(recipe, job.root, group)
         try:
-            Training(job, run, inputs, group, progress, stop, waiting).go()
+            Training(job, run, inputs, group, progress, stop, waiting, lock).go()
         finally:
             progress.close()
 
@@ -130,6 +135,7 @@ class Training:
         progress: Progress,
         stop: StopRequest,
         waiting: WaitingPolicy,
+        lock: Lock | None,
     ):
         recipe = job.recipe
         self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
@@ -146,7 +152,7 @@ class Training:
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
         balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
         self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
-        self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer)
+        self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer, lock)
         self.state = self.storage.resume(self.hardware, progress)
         self.saved = time.monotonic()
         self.crowd: Crowd | None = Crowd() if torch.get_num_threads() > 1 else None

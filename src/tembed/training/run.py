@@ -94,10 +94,20 @@ class Run:
         return read_json(self.result_path) if self.result_path.exists() else None
 
     def assign(self, recipe: Recipe) -> None:
-        """Make this the folder of ``recipe``, or check that it already is. Raises `TembedError` with what differs."""
+        """Make this the folder of ``recipe``, or check that it already is. Raises `TembedError` with what differs.
+
+        A run that more epochs can continue stays as it is; `continue_as` changes its recipe.
+        """
         if self.recipe_path.exists():
-            differing = recipe.differences(self.recipe)
-            if differing:
+            before = self.recipe
+            differing = recipe.differences(before)
+            if differing and can_continue(before, recipe):
+                if self.result_path.exists() and not self.checkpoints.any:
+                    raise TembedError(
+                        f"{self.folder} cannot be continued to {recipe.epochs} epochs: its checkpoints are gone; give "
+                        "another `out` to train it from the beginning"
+                    )
+            elif differing:
                 raise TembedError(
                     f"{self.folder} holds a run of another recipe (asked for {'; '.join(differing)}): give another "
                     "`out`, or the recipe of that run"
@@ -108,6 +118,11 @@ class Run:
             write_json(self.recipe_path, recipe.plain())
         with explained(self.checkpoints.folder):
             self.checkpoints.folder.mkdir(exist_ok=True)
+
+    def continue_as(self, recipe: Recipe) -> None:
+        """Make ``recipe``, which has more epochs than the run so far, the recipe of this run."""
+        self.result_path.unlink(missing_ok=True)  # first: a result must never stand beside a longer recipe
+        write_json(self.recipe_path, recipe.plain())
 
     def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:
         """Record this start of the run. Returns the changes since its last start that can affect the last bits."""
@@ -162,10 +177,30 @@ def run_name(recipe: Recipe) -> str:
         )
         if getattr(recipe, name) != getattr(usual, name)
     ]
+    return "-".join([f"{start}{preset}", *marks, str(recipe.seed), _digest(recipe)[:8]])
+
+
+def checkpoint_digest(recipe: Recipe) -> str:
+    """Identifies what a complete recipe computes in its steps: checkpoints of recipes with the same digest fit both."""
+    return _digest(recipe, without=() if epochs_matter(recipe) else ("epochs",))
+
+
+def epochs_matter(recipe: Recipe) -> bool:
+    """Whether the steps of an epoch depend on how many epochs there are."""
+    return recipe.schedule != "constant" or recipe.start_scale != 1
+
+
+def can_continue(before: Recipe, now: Recipe) -> bool:
+    """Whether ``now`` is ``before`` with more epochs, and trains the first ones in the same way."""
+    return now.epochs > before.epochs and checkpoint_digest(now) == checkpoint_digest(before)
+
+
+def _digest(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
+    """Hash of all fields that are not at the default of `Recipe`, so that a new field changes no existing hash."""
     defaults = {field.name: field.default for field in dataclasses.fields(Recipe)} | {"split": PLAIN_SPLIT}
-    unusual = {key: value for key, value in dataclasses.asdict(recipe).items() if value != defaults[key]}
-    digest = hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()[:8]
-    return "-".join([f"{start}{preset}", *marks, str(recipe.seed), digest])
+    values = dataclasses.asdict(recipe)
+    unusual = {key: value for key, value in values.items() if value != defaults[key] and key not in without}
+    return hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()
 
 
 def default_folder(recipe: Recipe) -> Path:

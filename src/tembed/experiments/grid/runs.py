@@ -5,15 +5,13 @@ started or finished counts too. A grid keeps its own notes about a run (log, las
 ``.grid``, so run folders look the same no matter what started them.
 """
 
-import fcntl
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tembed.errors import TembedError
-from tembed.files import read_json, write_json
+from tembed.files import is_locked, read_json, write_json
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, run_name
 
@@ -83,17 +81,7 @@ class GridRun:
 
     def in_use(self) -> bool:
         """Whether a process is training in the folder."""
-        try:
-            descriptor = os.open(self.run.folder / "lock", os.O_RDWR)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return is_locked(self.run.folder / "lock")
 
     def epochs_done(self) -> int:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.errors import TembedError
-from tembed.files import explained, sync_folder, write_aside
+from tembed.files import explained, sync_folder, written_aside
 from tembed.training.checkpoints.state import Tensors
 from tembed.training.checksummed import checksummed_bytes, read_checksummed
 
@@ -40,16 +40,11 @@ class Checkpoints:
         """Make this the newest checkpoint. If the disk is full or gone, the two old ones stay intact."""
         content = checksummed_bytes(tensors, {**record, "kind": KIND})
         aside = self.folder / "next.part"
-        with explained(self.newest):
-            try:
-                write_aside(aside, content)
-                if self.newest.exists():
-                    os.replace(self.newest, self.previous)
-                os.replace(aside, self.newest)
-                sync_folder(self.folder)
-            except BaseException:
-                aside.unlink(missing_ok=True)
-                raise
+        with explained(self.newest), written_aside(aside, content):
+            if self.newest.exists():
+                os.replace(self.newest, self.previous)
+            os.replace(aside, self.newest)
+            sync_folder(self.folder)
 
     def load(self) -> tuple[Tensors, dict[str, Any], list[str]]:
         """Tensors and record of the newest undamaged checkpoint, and an error line for each damaged one.

@@ -5,7 +5,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from tembed.errors import TembedError
-from tembed.files import write_json
+from tembed.files import Lock, write_json
 from tembed.models import Network
 from tembed.reporting.progress import Progress
 from tembed.training.checkpoints.state import State, gather, restore
@@ -14,7 +14,7 @@ from tembed.training.distributed.process_group import ProcessGroup
 from tembed.training.evaluation import Evaluation
 from tembed.training.inputs import Inputs
 from tembed.training.recipe import Recipe
-from tembed.training.run import Run
+from tembed.training.run import Run, checkpoint_digest
 from tembed.training.weights import save_weights
 
 
@@ -22,15 +22,24 @@ class RunStorage:
     """Keeps the state of one model and optimizer in a run folder. Only the first process writes."""
 
     def __init__(
-        self, recipe: Recipe, run: Run, inputs: Inputs, group: ProcessGroup, model: Network, optimizer: Optimizer
+        self,
+        recipe: Recipe,
+        run: Run,
+        inputs: Inputs,
+        group: ProcessGroup,
+        model: Network,
+        optimizer: Optimizer,
+        lock: Lock | None = None,
     ):
         self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self.lock = model, optimizer, lock
 
     def resume(self, hardware: Hardware, progress: Progress) -> State:
         """The state to start from: the newest checkpoint, loaded into model and optimizer, or a new state."""
         resumed = self.group.broadcast(self.run.checkpoints.any)
         state = self._restore(progress) if resumed else State()
+        if self.group.is_first and self.run.recipe != self.recipe:
+            self.run.continue_as(self.recipe)
         self.write_outputs(state)
         if self.group.is_first:
             sha256 = self.inputs.splits.sha256
@@ -50,13 +59,20 @@ class RunStorage:
             tensors = gather(state, self.model, self.optimizer)
         except TembedError as error:
             raise TembedError(f"{error} of epoch {state.epoch + 1}; {self.advice()}") from None
-        record = {**state.plain(), "data_sha256": self.inputs.splits.sha256, "precision": self.group.precision_state()}
+        record = {
+            **state.plain(),
+            "recipe": checkpoint_digest(self.recipe),
+            "data_sha256": self.inputs.splits.sha256,
+            "precision": self.group.precision_state(),
+        }
+        self._check_folder()
         self.run.checkpoints.save(tensors, record)
 
     def write_outputs(self, state: State) -> None:
         """Write the files derived from the state: the metrics and the best weights."""
         if not state.metrics or not self.group.is_first:
             return
+        self._check_folder()
         splits, best = self.inputs.splits, state.best_metrics
         self.run.write_metrics(state.metrics)
         record: dict[str, Any] = {
@@ -84,12 +100,18 @@ class RunStorage:
             "total_seconds": state.metrics[-1]["total_seconds"],
         }
         if self.group.is_first:
+            self._check_folder()
             write_json(self.run.result_path, result)
 
     def advice(self) -> str:
         """How to continue after a loss or weight that is not finite."""
         last = self.run.checkpoints.last_good()
         return f"last good checkpoint: {last}; try a lower `lr` with another `out`"
+
+    def _check_folder(self) -> None:
+        """Raise `TembedError` if the folder was removed and is now the folder of another run."""
+        if self.lock is not None:
+            self.lock.check()
 
     def _restore(self, progress: Progress) -> State:
         checkpoints, sha256 = self.run.checkpoints, self.inputs.splits.sha256
@@ -100,6 +122,13 @@ class RunStorage:
             raise TembedError(
                 f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256} now, "
                 f"{record.get('data_sha256')} then): restore that dataset, or give another `out`"
+            )
+        if "recipe" not in record:
+            progress.say(f"a checkpoint in {checkpoints.folder} does not say which recipe it is of: resuming it anyway")
+        elif record["recipe"] != checkpoint_digest(self.recipe):
+            raise TembedError(
+                f"a checkpoint in {checkpoints.folder} is of another recipe than {self.run.recipe_path}: restore the "
+                "right one, remove that folder to restart this run from the beginning, or give another `out`"
             )
         epochs, steps = self.recipe.epochs, len(self.inputs.train)
         try:
