@@ -2,6 +2,7 @@
 
 import ctypes
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """No kernel is loaded, and the cache folder is empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build._load.cache_clear()
-    yield tmp_path / "tembed"
+    yield tmp_path / "tembed" / "kernels"
     build._load.cache_clear()
 
 
@@ -52,7 +53,7 @@ def test_the_compiler_may_have_arguments(fresh: Path, monkeypatch: pytest.Monkey
 def test_a_compiled_kernel_is_cached(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bn_relu.load() is not None
     build._load.cache_clear()
-    monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
     assert bn_relu.load() is not None
 
 

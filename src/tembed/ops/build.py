@@ -1,14 +1,8 @@
-"""Compiles a C file on first use, loads it, and checks every argument of every call into it."""
+"""Loads the C kernels, and checks every argument of every call into them."""
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shlex
-import shutil
 import subprocess
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from tembed.errors import first_line, one_line
+from tembed.ops.cache import compiled
 
 SOURCES = Path(__file__).parent / "csrc"
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
@@ -45,10 +42,10 @@ def _load(kernel: Kernel) -> ctypes.CDLL | None:
     # Torch has already loaded an OpenMP runtime, which resolves the kernel's symbols. A second runtime would conflict.
     for openmp in (("-fopenmp",), ()):
         try:
-            return _declare(ctypes.CDLL(str(_build(source, FLAGS + openmp))), kernel)
+            with compiled(source, FLAGS + openmp) as path:
+                return _declare(ctypes.CDLL(str(path)), kernel)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            stderr = getattr(error, "stderr", None)
-            reasons.append((stderr or str(error)).strip().splitlines()[-1])
+            reasons.append(_reason(error))
     warnings.warn(
         f"the fused kernel {source.name} could not be built ({reasons[-1]}); torch's own operations give the same "
         "results more slowly. To use the kernel, put a C compiler (cc, gcc or clang) on the PATH, or name one in CC.",
@@ -56,6 +53,13 @@ def _load(kernel: Kernel) -> ctypes.CDLL | None:
         stacklevel=3,
     )
     return None
+
+
+def _reason(error: Exception) -> str:
+    """The last line that the compiler printed, or else the error itself."""
+    said = getattr(error, "stderr", None)
+    lines = said.strip().splitlines() if isinstance(said, str) else []
+    return one_line(lines[-1] if lines else first_line(error))
 
 
 def _declare(library: ctypes.CDLL, kernel: Kernel) -> ctypes.CDLL:
@@ -151,41 +155,3 @@ def is_plain_eager() -> bool:
 def pixel_step(x: Tensor) -> int:
     """Distance in memory between neighbouring pixels of a map; in a slice, it exceeds the number of channels."""
     return x.stride(3) if x.shape[3] > 1 else x.stride(2) if x.shape[2] > 1 else x.stride(0)
-
-
-def _build(source: Path, flags: tuple[str, ...]) -> Path:
-    """The compiled library in the cache folder, built if it is not there."""
-    compiler = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
-    if not compiler:
-        raise FileNotFoundError("no C compiler found")
-    key = hashlib.sha256(source.read_bytes())
-    key.update(repr((compiler, flags, platform.machine(), platform.system(), _processor())).encode())
-    folder = _cache_folder()
-    target = folder / f"{source.stem}-{key.hexdigest()[:16]}.so"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            compiled, linked = os.path.join(temporary, "kernel.o"), os.path.join(temporary, "kernel.so")
-            for step in ([*flags, "-c", str(source), "-o", compiled], ["-shared", compiled, "-o", linked]):
-                subprocess.run([*compiler, *step], check=True, capture_output=True, text=True, timeout=120)
-            os.replace(linked, target)
-    return target
-
-
-def _processor() -> str:
-    """The processor that ``-march=native`` depends on: machines of different kinds may share a cache folder."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _cache_folder() -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        if os.access(home, os.W_OK):
-            return home
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="tembed-"))
