@@ -109,6 +109,7 @@ def test_more_epochs_continue_a_finished_run_to_the_bits_of_a_longer_one(alone: 
         (dataclasses.replace(LONGER, lr=0.1), DOTS),
         (dataclasses.replace(LONGER, schedule="one-cycle"), dataclasses.replace(DOTS, schedule="one-cycle")),
         (dataclasses.replace(LONGER, start_scale=0.5), dataclasses.replace(DOTS, start_scale=0.5)),
+        (dataclasses.replace(LONGER, averaging=0.5), dataclasses.replace(DOTS, averaging=0.5)),
     ],
 )
 def test_a_run_that_would_have_trained_otherwise_is_not_continued(now: Recipe, then: Recipe, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def checkpoint_digest(recipe: Recipe) -> str:
 
 def epochs_matter(recipe: Recipe) -> bool:
     """Whether the steps of an epoch depend on how many epochs there are."""
-    return recipe.schedule != "constant" or recipe.start_scale != 1
+    return recipe.schedule != "constant" or recipe.start_scale != 1 or recipe.averaging > 0
 
 
 def can_continue(before: Recipe, now: Recipe) -> bool:
