@@ -65,3 +65,8 @@ def moved(element: ET.Element) -> tuple[float, float]:
 def test_names_replace_numbers_on_the_x_axis() -> None:
     labels = texts(chart(two_series(), "depth", "accuracy", {1.0: "one (RN26)", 2.0: "two (RN38)"}))
     assert {"one (RN26)", "two (RN38)"} <= set(labels)
+
+
+def test_a_name_with_dollar_signs_is_no_formula() -> None:
+    svg = chart([Series(r"$\frac$", ((0.0, 1.0, 0.0),), BLOCK)], r"$\sum", r"$\frac$")
+    assert svg.count(r"$\frac$") >= 2

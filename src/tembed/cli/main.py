@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from tembed import __version__
-from tembed.errors import TembedError
+from tembed.errors import TembedError, one_line
 from tembed.machine import ASLEEP, Crowded, waiting_policy
 from tembed.plugins import load_plugins, name_plugins, named_plugins
+from tembed.reporting.output import discard, for_readers
 
 COMMANDS = {
     "models": "list the networks of Table 1 and their parameter counts",
@@ -59,6 +60,12 @@ def usage() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run one command line, by default that of this process, and return its exit code."""
+    with for_readers():
+        return run(arguments)
+
+
+def run(arguments: list[str] | None) -> int:
     own_process = arguments is None
     try:
         arguments, plugins = split_plugins(sys.argv[1:] if arguments is None else arguments)
@@ -119,7 +126,10 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
 
 
 def fail(message: str, code: int = 2) -> int:
-    print(f"tembed: error: {message}", file=sys.stderr)
+    try:
+        print(f"tembed: error: {one_line(message)}", file=sys.stderr, flush=True)
+    except OSError:  # its reader has gone, or its terminal was closed
+        discard(sys.stderr)
     return code
 
 

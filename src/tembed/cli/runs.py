@@ -22,7 +22,7 @@ class Runs:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Runs, prog="tembed runs", args=arguments)
-    from tembed.errors import TembedError
+    from tembed.errors import TembedError, one_line
     from tembed.training.run import find_runs
 
     if not command.folder.is_dir():
@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> int:
                 _percent(test),
             )
         )
+    rows = [tuple(map(one_line, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

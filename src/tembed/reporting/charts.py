@@ -30,6 +30,7 @@ STYLE = {
     "legend.frameon": False,
     "legend.handlelength": 2.6,
     "svg.fonttype": "none",  # text stays text
+    "text.parse_math": False,  # a name with two dollar signs is no formula
     "svg.hashsalt": "tembed",  # the same chart gives the same bytes
 }
 

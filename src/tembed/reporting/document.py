@@ -171,7 +171,8 @@ def _markdown(element: Element) -> str:
 
 def _escaped(text: str) -> str:
     """Text on one line that Markdown shows literally."""
-    text = re.sub(r"[\\`*_<>|&~$]", r"\\\g<0>", " ".join(text.split()))
+    text = html.escape(" ".join(text.split()), quote=False)  # not even a reader that knows no escapes finds a tag
+    text = re.sub(r"[\\`*_|~$]", r"\\\g<0>", text)
     return re.sub(r"\](?=[(\[:])", r"\\]", text)  # would make a link
 
 

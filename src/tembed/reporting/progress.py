@@ -6,6 +6,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, TextIO
 
+from tembed.errors import one_line
+from tembed.reporting.output import discard
+
 
 class Progress:
     """Shows nothing. Subclasses override the events that they show or record.
@@ -84,7 +87,10 @@ class Lines(Progress):
         self.last: dict[str, float] = {}
 
     def say(self, line: str) -> None:
-        print(line, file=self.file, flush=True)
+        try:
+            print(one_line(line), file=self.file, flush=True)
+        except OSError:  # its reader has gone, or its terminal was closed
+            discard(self.file)
 
     def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
         now = time.monotonic()

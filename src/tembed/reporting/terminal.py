@@ -1,12 +1,14 @@
 """Progress bars on a terminal."""
 
 import sys
-from typing import Any
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from tembed.errors import one_line
+from tembed.reporting.output import Lasting
 from tembed.reporting.progress import Lines, Progress, epoch_line, number_text
 
 
@@ -22,23 +24,24 @@ class Bars(Progress):
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self.console.file = cast(IO[str], Lasting(cast(TextIO, self.console.file), OSError))
         self.bars = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%  {task.fields[note]}"),
+            TextColumn("{task.percentage:>3.0f}%  {task.fields[note]}", markup=False),
             TimeRemainingColumn(compact=True),
             console=self.console,
         )
         self.tasks: dict[str, TaskID] = {}
 
     def say(self, line: str) -> None:
-        self.console.print(line, markup=False)
+        self.console.print(one_line(line), markup=False)
 
     def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
         if task not in self.tasks:
             self.bars.start()
             self.tasks[task] = self.bars.add_task(task, total=total or None, note="")
-        title = f"epoch {numbers['epoch']}/{numbers['epochs']}" if "epoch" in numbers else task
+        title = f"epoch {numbers['epoch']}/{numbers['epochs']}" if "epoch" in numbers else one_line(task)
         note = "  ".join(number_text(k, v) for k, v in numbers.items() if k not in ("epoch", "epochs"))
         self.bars.update(self.tasks[task], completed=done, total=total or None, description=title, note=note)
         if total and done >= total:

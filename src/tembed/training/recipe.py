@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, one_line
 from tembed.paper import LAMBDA
 
 WARMUP = 0.2
@@ -210,6 +210,8 @@ class Recipe:
             values["constants"] = _pairs(values["constants"])
         hints = get_type_hints(cls)
         for name, value in values.items():
+            if isinstance(value, str) and not _is_name(value, is_file=name == "data"):
+                raise TembedError(f"{name} cannot be {value!r} in a recipe: it is not a name")
             if not _fits(value, hints[name]):
                 raise TembedError(
                     f"{name} cannot be {value!r} in a recipe{_nearest(str(value), _choices(hints[name]))}"
@@ -297,6 +299,11 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?``, or nothing if no known name is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _is_name(text: str, is_file: bool) -> bool:
+    """Whether a text from a file can be printed and, if ``is_file``, be a part of the name of a file."""
+    return text == one_line(text) and not (is_file and (text.startswith(".") or "/" in text or "\\" in text))
 
 
 def _pairs(values: Any) -> Any:
