@@ -156,6 +156,21 @@ def locked(path: Path) -> Iterator[Lock]:
         os.close(descriptor)
 
 
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[Lock]:
+    """Make a folder and hold its lock. After an error nothing is left of a folder that is empty but for the lock."""
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock") as lock:
+        try:
+            yield lock
+        except BaseException:
+            if os.listdir(folder) == ["lock"]:
+                (folder / "lock").unlink()
+                folder.rmdir()
+            raise
+
+
 def is_locked(path: Path) -> bool:
     """Whether another process holds this lock file; False on a file system without locks."""
     try:

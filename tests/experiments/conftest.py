@@ -37,7 +37,10 @@ def put(tmp_path: Path) -> Put:
             "data_sha256": sha256,
             "curve": curve,
             "result": {
+                "best_epoch": recipe.epochs,
+                "val_accuracy": accuracy / 100,
                 "test_accuracy": accuracy / 100,
+                "epochs": recipe.epochs,
                 "test": {"images": test_images},
                 "total_seconds": 60.0,
             },

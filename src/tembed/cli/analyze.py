@@ -32,10 +32,11 @@ def main(arguments: list[str]) -> int:
     from tembed.analysis.report import default_out, write_analysis
     from tembed.analysis.sampling import read_groups
     from tembed.analysis.study import analyze
+    from tembed.files import locked_folder
     from tembed.reporting.terminal import for_stderr
 
     out = command.out or default_out(command.source)
-    with for_stderr(command.quiet) as progress:
+    with locked_folder(out), for_stderr(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,

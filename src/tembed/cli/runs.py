@@ -27,14 +27,14 @@ def main(arguments: list[str]) -> int:
 
     if not command.folder.is_dir():
         raise TembedError(f"{command.folder} is not a folder; give the folder that holds the runs")
-    rows = [("run", "model", "data", "preset", "seed", "images", "epochs", "val %", "test %")]
+    rows: list[tuple[str, ...]] = [("run", "model", "data", "preset", "seed", "images", "epochs", "val %", "test %")]
     problems, finished = [], []
     for run in find_runs(command.folder):
         try:
             recipe, metrics, result = run.recipe, run.metrics, run.result
-            best = max((record["val_accuracy"] for record in metrics), default=None)
+            best = max((float(record["val_accuracy"]) for record in metrics), default=None)
             test = result["test_accuracy"] if result else None
-        except (TembedError, LookupError, TypeError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             problems.append(f"cannot be read: {run.folder}: {error}")
             continue
         finished += [run] if result else []

@@ -96,6 +96,18 @@ def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> 
 
 
 def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy) -> None:
+    stop = StopRequest()
+    try:
+        _work_until_crowded(job, group, progress, waiting, stop)
+    except Crowded:  # signals are no longer caught, so from here on one ends the process
+        if stop.number is not None:
+            raise Stopped(stop.number, "and saved before a restart") from None
+        raise
+
+
+def _work_until_crowded(
+    job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy, stop: StopRequest
+) -> None:
     recipe, run = job.recipe, Run(job.out)
     # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
     inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
@@ -109,7 +121,7 @@ def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPol
                 progress.say(
                     f"warning: {run.folder} is on a file system without locks: start no second process in that folder"
                 )
-        stop = stack.enter_context(listening())
+        stack.enter_context(listening(stop))
         stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
         if group.is_first:
             run.assign(recipe)

@@ -17,6 +17,7 @@ from tembed.paper import LAMBDA
 
 WARMUP = 0.2
 """Share of a one-cycle run during which the rate rises."""
+MAX_EPOCHS = 1_000_000
 MAXIMIZER = "bn-relu"
 MARGIN_CONSTANTS = ("mu", "eta", "eps")
 """The paper's constants of a maximizer, which have fields of their own."""
@@ -261,7 +262,7 @@ def check_ranges(recipe: Recipe) -> None:
     """Raise `TembedError` if a number of the recipe is out of range or a fixed choice is unknown."""
     r, finite = recipe, math.isfinite
     for name, valid, must in (
-        ("epochs", r.epochs >= 1, "at least 1"),
+        ("epochs", 1 <= r.epochs <= MAX_EPOCHS, f"from 1 to {MAX_EPOCHS:,}"),
         ("train_images", r.train_images is None or r.train_images >= 1, "at least 1"),
         ("seed", r.seed >= 0, "at least 0"),
         ("split_seed", r.split_seed >= 0, "at least 0"),

@@ -13,6 +13,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ class Run:
             return []
         try:
             return [json.loads(line) for line in self.metrics_path.read_text("utf-8").splitlines()]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TembedError(
                 f"{self.metrics_path} is damaged ({error}): run the same command again to rewrite it"
             ) from None
@@ -91,7 +92,17 @@ class Run:
     @property
     def result(self) -> dict[str, Any] | None:
         """The result of a finished run, or None."""
-        return read_json(self.result_path) if self.result_path.exists() else None
+        if not self.result_path.exists():
+            return None
+        result = read_json(self.result_path)
+        try:
+            check_result(result)
+        except (LookupError, TypeError, ValueError) as error:
+            raise TembedError(
+                f"{self.result_path} was not written by tembed ({error}): remove it, and run the same command again to "
+                "write a new one"
+            ) from None
+        return result
 
     def assign(self, recipe: Recipe) -> None:
         """Make this the folder of ``recipe``, or check that it already is. Raises `TembedError` with what differs.
@@ -142,6 +153,18 @@ class Run:
         """Write all epochs again, so that no line is ever torn or repeated."""
         lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in metrics)
         write_file(self.metrics_path, lines.encode())
+
+
+def check_result(result: Any) -> None:
+    """Raise `LookupError`, `TypeError` or `ValueError` unless this is the result of a run."""
+    numbers = {name: float(result[name]) for name in ("test_accuracy", "val_accuracy", "total_seconds")}
+    if not (0 <= numbers["test_accuracy"] <= 1 and 0 <= numbers["val_accuracy"] <= 1):
+        raise ValueError("an accuracy is not from 0 to 1")
+    if not 0 <= numbers["total_seconds"] < math.inf:
+        raise ValueError("a time is not finite")
+    for count in (result["best_epoch"], result["epochs"], result["test"]["images"]):
+        if type(count) is not int or count < 1:
+            raise ValueError("a number of epochs or images is not at least 1")
 
 
 def find_runs(folder: Path) -> list[Run]:

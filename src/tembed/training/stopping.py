@@ -1,4 +1,4 @@
-"""Turns SIGTERM and Ctrl-C into a request that the loop checks, so that a run stops between steps, not within one."""
+"""Turns SIGTERM, SIGHUP and Ctrl-C into a request that the loop checks: a run stops between steps, not within one."""
 
 import signal
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(Exception):
@@ -30,13 +30,17 @@ class StopRequest:
 
 
 @contextmanager
-def listening() -> Iterator[StopRequest]:
-    """Catch the signals within the ``with``. Python can do so only in the main thread; elsewhere nothing is caught."""
-    request = StopRequest()
+def listening(request: StopRequest | None = None) -> Iterator[StopRequest]:
+    """Catch the signals within the ``with``, except ignored ones (`nohup` ignores SIGHUP).
+
+    Python can do so only in the main thread; elsewhere nothing is caught.
+    """
+    request = request or StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request.handle) for number in SIGNALS}
+    caught = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, request.handle) for number in caught}
     try:
         yield request
     finally:

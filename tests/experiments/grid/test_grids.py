@@ -61,6 +61,9 @@ def test_lists_make_every_combination_and_duplicates_are_merged(tmp_path: Path) 
         ('model = "rn26"\ndata = "tiny"\npreset = "slow"', "preset is 'slow'"),
         ('model = "rn26"\ndata = "tiny"\npreset = "fast"\nrecipe = "fast"', "both preset and recipe"),
         ("model = rn26", "is not TOML"),
+        (f"model = {'[' * 5000}{']' * 5000}", "is not TOML"),
+        ('model = "rn26"\ndata = "tiny"\nseeds = 1000000000', "it has 1,000,000,000 runs; the most are 10,000"),
+        ('model = "rn26"\ndata = "tiny"\nepochs = 1000000000000', "'epochs' is 1000000000000; it must be from 1 to"),
     ],
 )
 def test_a_mistake_names_the_file_and_the_way_out(tmp_path: Path, text: str, said: str) -> None:

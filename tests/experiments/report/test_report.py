@@ -169,6 +169,24 @@ def test_damaged_runs_are_named_and_the_rest_is_reported(
     assert "torn.json" in text
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e308", "-0.1", "[]", "null"])
+@pytest.mark.parametrize("place", ["test_accuracy", "total_seconds", "curve"])
+def test_a_number_that_makes_no_sense_excludes_its_run_only(put: Put, tmp_path: Path, number: str, place: str) -> None:
+    put(Recipe.paper("rn26", "cifar10", epochs=2), 80.0)
+    path = put(Recipe.paper("rn26", "cifar10", epochs=2, seed=1), 81.0)
+    value = json.loads(path.read_text())
+    if place == "curve":
+        value["curve"][0]["val_accuracy"] = "HERE"
+    else:
+        value["result"][place] = "HERE"
+    path.write_text(json.dumps(value).replace('"HERE"', number))
+    found = read_runs([tmp_path / "summaries"])
+    good = place == "total_seconds" and number == "1e308"
+    assert [record.accuracy for record in found.records] == ([80.0, 81.0] if good else [80.0])
+    assert len(found.excluded) == (0 if good else 1)
+    assert "| RN26 | " in report(put, tmp_path)
+
+
 def test_no_runs_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"no runs in .*: train some"):
         read_runs([tmp_path])

@@ -6,6 +6,7 @@ started or finished counts too. A grid keeps its own notes about a run (log, las
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,8 +73,9 @@ class GridRun:
             return f"failed, but {self.error} cannot be read"
 
     def record_failure(self, error: str) -> None:
-        """Save the error that ended the run."""
-        write_json(self.error, {"error": error})
+        """Save the error that ended the run. On a full disk it is only shown."""
+        with suppress(TembedError):
+            write_json(self.error, {"error": error})
 
     def clear_failure(self) -> None:
         """Allow the run to be tried again."""
@@ -93,7 +95,7 @@ class GridRun:
         """The worker's last progress note: ``share`` (0 to 1) and numbers to show; empty if there is none."""
         try:
             note = json.loads(self.progress_path.read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return note if isinstance(note, dict) and isinstance(note.get("share"), float) else {}
 

@@ -112,9 +112,16 @@ class Scheduler:
             elif run.state() in ("finished", "failed"):  # meanwhile, by another grid
                 self._enqueue(run)
             else:
+                self._check_log(run)
                 self.engine.start(run)
                 self.running.append(run)
         self._show()
+
+    def _check_log(self, run: GridRun) -> None:
+        try:
+            run.log.open("a").close()
+        except OSError as error:
+            self.progress.say(f"warning: {run.name} has no log: {run.log} cannot be written ({error.strerror})")
 
     def _handle_exit(self, ended: RunExit) -> None:
         run = ended.run

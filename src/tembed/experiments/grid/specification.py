@@ -17,14 +17,16 @@ scores, is an error, as it is for a single run.
 import dataclasses
 import difflib
 import itertools
+import math
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, first_line
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training.recipe import PRESETS, Recipe
 
@@ -33,6 +35,7 @@ GRID_KEYS = ("about", "preset", "seeds")
 """Keys of a grid that are not fields of a recipe."""
 OLD_PRESET = "recipe"
 """Former name of the key ``preset``."""
+MAX_RUNS = 10_000
 LIST_FIELD = "betas"
 """The one field whose value is itself a list."""
 
@@ -63,8 +66,8 @@ def load_grid(source: str, changes: dict[str, Any] | None = None, progress: Prog
         text, where, name = _read(path), str(path), path.stem
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise TembedError(f"{where} is not TOML: {error}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise TembedError(f"{where} is not TOML: {first_line(error)}") from None
     if OLD_PRESET in values and "preset" not in values:
         progress.say(f"{where}: the key 'recipe' is now called 'preset'; please rename it")
         values["preset"] = values.pop(OLD_PRESET)
@@ -86,8 +89,10 @@ def expand(values: dict[str, Any]) -> tuple[Recipe, ...]:
     preset = values.get("preset", "paper")
     if preset not in PRESETS:
         raise TembedError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
-    choices = {key: _choices(key, value) for key, value in values.items() if key in FIELDS}
-    choices.setdefault("seed", list(range(_count(values.get("seeds", 1)))))
+    choices: dict[str, Sequence[Any]] = {key: _choices(key, value) for key, value in values.items() if key in FIELDS}
+    choices.setdefault("seed", range(_count(values.get("seeds", 1))))
+    if (runs := math.prod(map(len, choices.values()))) > MAX_RUNS:
+        raise TembedError(f"it has {runs:,} runs; the most are {MAX_RUNS:,}: give shorter lists, or fewer seeds")
     order = ["data", "model", *(key for key in choices if key not in ("data", "model", "seed")), "seed"]
     recipes: dict[Recipe, None] = {}
     for chosen in itertools.product(*(choices[key] for key in order)):

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from tembed.errors import TembedError, first_line
 from tembed.experiments.grid.runs import GridRun, note_path
@@ -55,8 +56,8 @@ class GridJob:
 
 
 def start_worker(job: GridJob) -> subprocess.Popen[str]:
-    """Start a worker on this machine. Closing its ``stdin`` stops it."""
-    with job.log.open("a", encoding="utf-8") as log:
+    """Start a worker on this machine. Closing its ``stdin`` stops it. Without a place for its log, it has none."""
+    with open_log(job.log) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tembed.experiments.grid.worker"],
             stdin=subprocess.PIPE,
@@ -67,9 +68,18 @@ def start_worker(job: GridJob) -> subprocess.Popen[str]:
             start_new_session=True,  # Ctrl-C goes to the grid only, which stops its workers itself
         )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(asdict(job)) + "\n")
-    process.stdin.flush()
+    with suppress(BrokenPipeError):  # it is dead already; its exit code says so
+        process.stdin.write(json.dumps(asdict(job)) + "\n")
+        process.stdin.flush()
     return process
+
+
+def open_log(path: Path) -> TextIO:
+    """The log to append to, or nowhere if it cannot be opened."""
+    try:
+        return path.open("a", encoding="utf-8")
+    except OSError:
+        return open(os.devnull, "w", encoding="utf-8")
 
 
 def worker_environment(job: GridJob) -> dict[str, str]:
@@ -137,7 +147,8 @@ def execute(job: GridJob, run: GridRun) -> int:
         return FAILED
     finally:
         if not run.in_use():
-            run.progress_path.unlink(missing_ok=True)
+            with suppress(OSError):
+                run.progress_path.unlink(missing_ok=True)
     return 0
 
 
@@ -157,8 +168,9 @@ class ProgressFile(Lines):
         note = {"share": done / total, "seconds_left": rate.seconds_left(done, total, now), **numbers}
         note["images_per_second"] = rate.per_second(done, now)
         temporary = self.run.progress_path.with_suffix(".next")
-        temporary.write_text(json.dumps(note), "utf-8")
-        os.replace(temporary, self.run.progress_path)
+        with suppress(OSError):  # such as a full disk: the grid shows older progress
+            temporary.write_text(json.dumps(note), "utf-8")
+            os.replace(temporary, self.run.progress_path)
 
 
 def _devices(gpus: float | None) -> tuple[Literal["auto", "cpu", "cuda"], int]:
@@ -185,7 +197,8 @@ def main() -> int:
         run = job.grid_run()
     except TembedError as error:
         print(f"error: {error}", flush=True)
-        write_json(note_path(Path(job.runs), job.name, "error"), {"error": str(error)})
+        with suppress(TembedError):
+            write_json(note_path(Path(job.runs), job.name, "error"), {"error": str(error)})
         return FAILED
     return execute(job, run)
 

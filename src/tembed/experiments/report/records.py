@@ -7,7 +7,7 @@ from typing import Any
 from tembed.errors import TembedError
 from tembed.files import read_json
 from tembed.training.recipe import Recipe
-from tembed.training.run import Run, find_runs, summary
+from tembed.training.run import Run, check_result, find_runs, summary
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _read_folder(run: Run, read: RunsRead) -> None:
     except TembedError as error:
         read.excluded.append(f"{run.folder}: {error}")
     except (LookupError, TypeError, ValueError) as error:
-        read.excluded.append(f"{run.folder} was not written by tembed ({error!r})")
+        read.excluded.append(f"{run.folder} was not written by tembed ({error})")
 
 
 def _read_summary(path: Path, read: RunsRead, *, named: bool) -> None:
@@ -85,14 +85,15 @@ def _read_summary(path: Path, read: RunsRead, *, named: bool) -> None:
     except TembedError as error:
         read.excluded.append(f"{path}: {error}")
     except (LookupError, TypeError, ValueError) as error:
-        read.excluded.append(f"{path} was not written by tembed ({error!r})")
+        read.excluded.append(f"{path} was not written by tembed ({error})")
 
 
 def _record(value: dict[str, Any], source: Path) -> Record:
     plain = {key: entry for key, entry in value["recipe"].items() if key != "preset"}
     result, curve = value["result"], tuple(value["curve"])
-    for epoch in curve:
-        float(epoch["val_accuracy"])
+    check_result(result)
+    if not all(0 <= float(epoch["val_accuracy"]) <= 1 for epoch in curve):
+        raise ValueError("an accuracy is not from 0 to 1")
     return Record(
         recipe=Recipe.from_plain(plain).complete(),
         data_sha256=str(value["data_sha256"]),
