@@ -10,7 +10,7 @@ from support.references import fine_quadrature
 from torch import Tensor
 
 from tembed.errors import TembedError
-from tembed.maximizers import perturbed
+from tembed.maximizers import Perturbed, perturbed
 from tembed.ops import perturbed as kernel
 
 module = sys.modules["tembed.maximizers.perturbed"]  # the package has a function of the same name
@@ -52,6 +52,22 @@ def test_exact_equals_a_fine_quadrature(kernels: int, path: str) -> None:
             assert (mu.grad - grad_mu.sum()).abs() <= 1e-4 * len(a)
             assert p.sum(1).max() <= 1 + 1e-4
             assert p.min() >= 0
+
+
+@pytest.mark.parametrize("kernels", [1, 10, 128, 256])
+def test_all_nodes_at_once_equal_a_fine_quadrature(kernels: int) -> None:
+    """The form that an exported graph contains, also along an axis that is not the last."""
+    for given in hard_inputs(kernels):
+        value = fine_quadrature(given, 2.5, 1.0, torch.ones_like(given))[0]
+        p = module.integrate_at_once(given.T[None], torch.full((1, 1, len(given)), 2.5), 1.0, 1)
+        assert (p[0].T - value).abs().max() <= 1e-5
+
+
+def test_an_exported_program_has_no_loop_over_the_nodes() -> None:
+    a = torch.randn(2, 32, 4, 4)
+    program = torch.export.export(Perturbed(), (a,))
+    assert len(program.graph.nodes) < 50
+    torch.testing.assert_close(program.module()(a), Perturbed()(a), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("kernels", [1, 64, 256, 1000])

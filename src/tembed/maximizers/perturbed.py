@@ -127,11 +127,22 @@ class Perturbed(nn.Module):
 
 def integrate(a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
     """``p`` by a loop over the nodes, on any device: the reference for the kernel."""
+    if torch.compiler.is_exporting():
+        return integrate_at_once(a, mu, eps, dim)
     p = torch.zeros_like(a)
     for r, _, mass in _visit_nodes(a, mu, eps, dim):
         p.addcmul_(r, mass)
         del r  # free its memory before the next node is evaluated
     return p
+
+
+def integrate_at_once(a: Tensor, mu: Tensor, eps: float, dim: int) -> Tensor:
+    """``p`` with the nodes on an axis of their own. An exported graph would repeat every operation of the loop."""
+    low, high, number = quadrature(a.shape[dim], a.dtype)
+    below, below_slack = (x.unsqueeze(0) for x in _below_top(a, mu, eps, dim))
+    nodes = torch.linspace(low, high, number, dtype=a.dtype, device=a.device).view(-1, *[1] * a.ndim)
+    r, _, mass = _evaluate_node(below, below_slack, nodes, (high - low) / (number - 1), dim + 1)
+    return (r * mass).sum(0)
 
 
 def integrate_gradient(g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor]:
@@ -150,14 +161,19 @@ def _visit_nodes(a: Tensor, mu: Tensor, eps: float, dim: int) -> Iterator[tuple[
     """At each node: ``r`` of the activations, ``r`` of the slack, and ``E`` times the node's weight."""
     low, high, number = quadrature(a.shape[dim], a.dtype)
     step = (high - low) / (number - 1)
-    top = torch.maximum(a.amax(dim, keepdim=True), mu).detach()  # the integral does not depend on where the nodes are
-    below, below_slack = (top - a) * eps, (top - mu) * eps  # nonnegative, so that u >= low and Phi(u) > 0
+    below, below_slack = _below_top(a, mu, eps, dim)
     for n in range(number):
         yield _evaluate_node(below, below_slack, low + n * step, step, dim)
 
 
+def _below_top(a: Tensor, mu: Tensor, eps: float, dim: int) -> tuple[Tensor, Tensor]:
+    """How far the activations and the slack are below the largest of them: nonnegative, so that ``Phi(u) > 0``."""
+    top = torch.maximum(a.amax(dim, keepdim=True), mu).detach()  # the integral does not depend on where the nodes are
+    return (top - a) * eps, (top - mu) * eps
+
+
 def _evaluate_node(
-    below: Tensor, below_slack: Tensor, t: float, weight: float, dim: int
+    below: Tensor, below_slack: Tensor, t: float | Tensor, weight: float, dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     r, cdf = _ratio(below + t)
     r_slack, cdf_slack = _ratio(below_slack + t)
