@@ -2,6 +2,7 @@
 
 from tembed.models import densenet, resnet, wide_resnet
 from tembed.models.network import Network, Output, Trace
+from tembed.models.origin import Origin
 from tembed.models.registry import (
     ModelInfo,
     canonical_name,
@@ -14,6 +15,7 @@ from tembed.models.registry import (
 __all__ = [
     "ModelInfo",
     "Network",
+    "Origin",
     "Output",
     "Trace",
     "canonical_name",

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tembed.embedding import DeepSupervision, FeatureEmbedding, ShortcutOnly, initialize
 from tembed.maximizers import BNReLU
+from tembed.models.origin import Origin
 
 Block = FeatureEmbedding | DeepSupervision | ShortcutOnly
 BlockFactory = Callable[..., Block]
@@ -42,6 +43,8 @@ class Trace(NamedTuple):
 
 class Network(nn.Module):
     """Images ``(N, 3, H, W)`` to `Output`. The networks differ in the modules that they pass here."""
+
+    origin: Origin | None = None
 
     def __init__(
         self,

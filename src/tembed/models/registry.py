@@ -11,6 +11,7 @@ from tembed import maximizers
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError
 from tembed.models.network import Network
+from tembed.models.origin import Origin
 from tembed.paper import LABELS
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
@@ -120,7 +121,9 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
         if option not in accepted:
             takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
             raise TembedError(f"{info.name} has no option {option!r}{_with_maximizer(info, options)}; {takes}")
-    return info.build(num_classes, input_size, **options)
+    model = info.build(num_classes, input_size, **options)
+    model.origin = Origin(info.name, input_size, options)
+    return model
 
 
 def shrinks_early(input_size: int) -> bool:
