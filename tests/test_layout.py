@@ -33,8 +33,9 @@ MAY_IMPORT = {
     "training": MATHEMATICS | {"models", "data", "reporting"},
     "experiments": MATHEMATICS | {"models", "data", "training", "reporting"},
     "analysis": MATHEMATICS | {"models", "data", "training", "reporting"},
+    "export": MATHEMATICS | {"models", "training", "reporting"},
     "demo": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "reporting"},
-    "cli": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "demo", "reporting"},
+    "cli": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "export", "demo", "reporting"},
 }
 
 

@@ -12,9 +12,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tembed import analysis as analysis
     from tembed import data as data
+    from tembed import export as export
     from tembed import maximizers as maximizers
     from tembed import training as training
     from tembed.embedding import FeatureEmbedding as FeatureEmbedding
+    from tembed.export import save_pretrained as save_pretrained
     from tembed.losses import EmbeddingLoss as EmbeddingLoss
     from tembed.models import Output as Output
     from tembed.models import Trace as Trace
@@ -39,9 +41,10 @@ _HOME = {
     "Run": "training",
     "evaluate": "training",
     "load": "training",
+    "save_pretrained": "export",
     "train": "training",
 }
-_SUBPACKAGES = ("analysis", "data", "maximizers", "models", "training")
+_SUBPACKAGES = ("analysis", "data", "export", "maximizers", "models", "training")
 
 __getattr__, __dir__, __all__ = lazy("tembed", _HOME, _SUBPACKAGES)
 __all__ += ["__version__"]

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import tembed
 from tembed.errors import TembedError, first_line
-from tembed.files import write_file
-from tembed.models import Network, canonical_name, create_model
-from tembed.training.checksummed import checksummed_bytes, read_checksummed
+from tembed.files import read_json, write_file
+from tembed.models import Network, Origin, canonical_name, create_model
+from tembed.training.checksummed import checksum, checksummed_bytes, read_checksummed
+from tembed.training.pretrained import is_pretrained, read_pretrained
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run
 
@@ -63,27 +64,53 @@ def export_weights(source: str | Path, path: str | Path, *, half: bool = False) 
 def load(source: str | Path) -> Network:
     """The trained model of a run folder, a weights file, or shipped weights such as ``"rn26-embed/cifar10"``.
 
-    It is in evaluation mode. `load_trained` also gives its recipe, classes and normalisation.
+    A folder of `tembed.save_pretrained` works too. The model is in evaluation mode. `load_trained` also gives its
+    recipe, classes and normalisation.
     """
-    return load_trained(source).model
+    path, tensors, record = _read(source)
+    if record.get("recipe") is None and "model" in record:
+        return _load_untrained(path, tensors, record)
+    return _load_trained(path, tensors, record).model
 
 
 def load_trained(source: str | Path) -> Trained:
     """Like `load`, but with everything else that the file holds."""
+    path, tensors, record = _read(source)
+    if record.get("recipe") is None and "model" in record:
+        raise TembedError(f"{path} has no recipe, so the training of its weights is unknown: only tembed.load opens it")
+    return _load_trained(path, tensors, record)
+
+
+def _read(source: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """Where the weights are, their tensors, and their record."""
+    if is_pretrained(Path(source)):
+        return Path(source), *read_pretrained(Path(source))
     path = find_weights(source)
     tensors, record = read_checksummed(path, KIND)
+    return path, tensors, record | _result_of(path, record)
+
+
+def _result_of(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """The result of the run whose best weights these are: result.json of a run folder, NAME.json of shipped weights."""
+    beside = path.with_name("result.json") if path.name == "best.safetensors" else path.with_suffix(".json")
+    result = read_json(beside) if beside.is_file() else None
+    known = isinstance(result, dict) and result.get("best_epoch") == record.get("epoch")
+    return {"result": result} if known else {}
+
+
+def _load_trained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> Trained:
     recipe = _registered_recipe(path, record)
     try:
-        classes = tuple(str(name) for name in record["classes"])
-        size = int(record["input_size"])
+        classes, size = _classes_and_size(record)
         mean, std = (_triple(record[key]) for key in ("mean", "std"))
         _check_values(tensors, size, mean, std)
         model = build(recipe, len(classes), size)
-        model.load_state_dict(tensors)
+        fill(model, tensors)
     except Exception as error:  # a checksum is not a signature, so the file may hold anything
         raise TembedError(f"{path} does not hold the weights that it describes ({first_line(error)})") from None
-    named = ("kind", "recipe", "classes", "input_size", "mean", "std")
-    about = {key: value for key, value in record.items() if key not in named}
+    about = _others(record)
+    known = (recipe.model_options(), classes, mean, std, recipe.plain(), about)
+    model.origin = Origin(recipe.model, size, *known, checksum(model.state_dict()))
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
 
 
@@ -100,18 +127,62 @@ def _check_values(tensors: Mapping[str, Tensor], size: int, mean: Sequence[float
             raise TembedError(f"{name} is not finite")
 
 
+def _load_untrained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> Network:
+    """The model of a folder that does not know its training."""
+    name = str(record["model"])
+    _check_registered(path, name)
+    try:
+        classes, size = _classes_and_size(record)
+        mean, std = (None if record[key] is None else _triple(record[key]) for key in ("mean", "std"))
+        _check_values(tensors, size, mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0))
+        model = create_model(name, len(classes), size, **record["options"])
+        fill(model, tensors)
+    except Exception as error:  # as above
+        raise TembedError(f"{path} does not hold the weights that it describes ({first_line(error)})") from None
+    known = (record["options"], classes, mean, std, None, _others(record))
+    model.origin = Origin(name, size, *known, checksum(model.state_dict()))
+    return model.eval()
+
+
+def _others(record: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record that describe neither the network nor its input."""
+    named = ("kind", "recipe", "classes", "input_size", "mean", "std", "model", "options")
+    return {key: value for key, value in record.items() if key not in named}
+
+
+def _classes_and_size(record: dict[str, Any]) -> tuple[tuple[str, ...], int]:
+    return tuple(str(name) for name in record["classes"]), int(record["input_size"])
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Load a state dict, with a one-line error that names what does not fit."""
+    ours = model.state_dict()
+    missing, extra = [name for name in ours if name not in tensors], [name for name in tensors if name not in ours]
+    for names, what in ((missing, "are missing"), (extra, "are not in the network")):
+        if names:
+            raise TembedError(f"{len(names)} weights {what}, such as {names[0]}")
+    for name, tensor in ours.items():
+        if tensor.shape != tensors[name].shape:
+            raise TembedError(f"{name} has the shape {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}")
+    model.load_state_dict(dict(tensors))
+
+
 def _registered_recipe(path: Path, record: dict[str, Any]) -> Recipe:
     """The recipe of a weights file, if its network is known here."""
     try:
         recipe = Recipe.from_plain(record.get("recipe"))
     except TembedError as error:
         raise TembedError(f"{path} does not hold the weights that it describes ({error})") from None
+    _check_registered(path, recipe.model)
+    return recipe
+
+
+def _check_registered(path: Path, model: str) -> None:
     try:
-        canonical_name(recipe.model)
+        canonical_name(model)
     except TembedError as error:
         hint = "if a plugin registers this network, load it with --plugin MODULE"
         raise TembedError(f"{path}: {error}; {hint}") from None
-    return recipe
 
 
 def build(recipe: Recipe, classes: int, input_size: int) -> Network:
