@@ -1,11 +1,21 @@
-"""Packages of the ``lab`` extra, imported on first use."""
+"""Packages of the optional extras, imported on first use."""
 
 from importlib import import_module
 from typing import Any
 
 from tembed.errors import TembedError
 
-PACKAGES = ("matplotlib", "openTSNE", "sklearn", "scipy", "threadpoolctl")
+EXTRAS = {
+    "matplotlib": "lab",
+    "openTSNE": "lab",
+    "sklearn": "lab",
+    "scipy": "lab",
+    "threadpoolctl": "lab",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+}
+"""The extra of ``pip install 'tembed[EXTRA]'`` that contains each package."""
 
 
 def needs(module: str) -> Any:
@@ -13,6 +23,7 @@ def needs(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in PACKAGES:
+        extra = EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
             raise
-        raise TembedError(f"this needs {error.name}: pip install 'tembed[lab]'") from None
+        raise TembedError(f"this needs {error.name}: pip install 'tembed[{extra}]'") from None

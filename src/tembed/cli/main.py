@@ -28,10 +28,11 @@ COMMANDS = {
     "report": "compare your runs with the paper's numbers",
     "analyze": "draw the paper's figures for a trained run and measure its claims",
     "explain": "draw what a trained run sees in an image",
+    "export": "write a trained network as an ONNX file or a folder for the Hugging Face hub",
     "demo": "train two networks on generated images and write a report, in minutes",
 }
 
-COMPUTING = ("train", "evaluate", "analyze", "explain", "demo")
+COMPUTING = ("train", "evaluate", "analyze", "explain", "export", "demo")
 """The commands that compute with torch in this process."""
 
 ARGUMENT = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")
