@@ -1,0 +1,96 @@
+"""Latency of a prediction: torch, torch.compile and onnxruntime, for one image and for a batch of 64.
+
+    python benchmarks/inference.py [MODEL ...]
+
+Every round runs all of them in turn, so that other load affects all of them equally. The table shows the medians over
+the rounds, and the median of the rounds' ratios against eager torch. All have the same number of threads and take the
+same images of 32x32 pixels, which torch gets normalised and in channels-last layout, as `tembed evaluate` does. The
+weights are random.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tembed import create_model
+from tembed.export import to_onnx
+from tembed.export.checking import quiet_session
+
+MODELS = ("rn26", "rn26-embed", "dn100-embed-cat", "rn20 entropic", "rn20 perturbed")
+"""Networks, and after a space the maximizer if it is not BN-ReLU."""
+BATCHES = (1, 64)
+ROUNDS = 7
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+
+Call = Callable[[], object]
+
+
+def seconds(call: Call) -> float:
+    """Mean time of a call. Short calls are repeated for 0.3 seconds."""
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < 0.3 or not count:
+        call()
+        count += 1
+    return spent / count
+
+
+def ways(model: nn.Module, images: Tensor, file: Path) -> dict[str, Call]:
+    normalised = ((images - 0.5) / 0.25).contiguous(memory_format=torch.channels_last)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    compiled = torch.compile(model, dynamic=False)
+    session, array = quiet_session(file.read_bytes()), images.numpy()
+
+    def eager() -> None:
+        with torch.inference_mode():
+            model(normalised)
+
+    def compiled_call() -> None:
+        with torch.inference_mode():
+            compiled(normalised)
+
+    return {"eager": eager, "compiled": compiled_call, "onnx": lambda: session.run(None, {"images": array})}
+
+
+def measure(name: str, batch: int, folder: Path) -> dict[str, list[float]]:
+    model_name, _, maximizer = name.partition(" ")
+    torch.manual_seed(0)
+    model = create_model(model_name, 10, **({"maximizer": maximizer} if maximizer else {})).eval()
+    file = folder / f"{name.replace(' ', '-')}.onnx"
+    if not file.exists():
+        to_onnx(model, file, mean=MEAN, std=STD)
+    calls = ways(model, torch.rand(batch, 3, 32, 32), file)
+    for call in calls.values():
+        call()
+        call()
+    times: dict[str, list[float]] = {way: [] for way in calls}
+    for done in range(ROUNDS):
+        print(f"\r{name}, batch {batch}: round {done + 1} of {ROUNDS}   ", end="", flush=True, file=sys.stderr)
+        for way, call in calls.items():
+            times[way].append(seconds(call))
+    print("\r" + " " * 60, end="\r", file=sys.stderr)
+    torch.compiler.reset()
+    return times
+
+
+def main() -> None:
+    print(f"{torch.get_num_threads()} threads, median of {ROUNDS} interleaved rounds\n")
+    print("| network | batch | way | ms | ms per image | against eager |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sys.argv[1:] or MODELS:
+            for batch in BATCHES:
+                times = measure(name, batch, Path(folder))
+                for way, values in times.items():
+                    each = 1e3 * statistics.median(values)
+                    ratio = statistics.median(a / b for a, b in zip(times["eager"], values, strict=True))
+                    print(f"| {name} | {batch} | {way} | {each:.2f} | {each / batch:.2f} | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
