@@ -1,21 +1,15 @@
-"""Packages of the optional extras, imported on first use."""
+"""Packages of the extras, imported on first use."""
 
 from importlib import import_module
 from typing import Any
 
 from tembed.errors import TembedError
 
-EXTRAS = {
-    "matplotlib": "lab",
-    "openTSNE": "lab",
-    "sklearn": "lab",
-    "scipy": "lab",
-    "threadpoolctl": "lab",
-    "onnx": "onnx",
-    "onnxruntime": "onnx",
-    "onnxscript": "onnx",
+PACKAGES = {
+    **dict.fromkeys(("matplotlib", "openTSNE", "sklearn", "scipy", "threadpoolctl"), "lab"),
+    **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
 }
-"""The extra of ``pip install 'tembed[EXTRA]'`` that contains each package."""
+"""The extra of each package."""
 
 
 def needs(module: str) -> Any:
@@ -23,7 +17,7 @@ def needs(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").split(".")[0])
+        extra = PACKAGES.get((error.name or "").split(".")[0])
         if extra is None:
             raise
         raise TembedError(f"this needs {error.name}: pip install 'tembed[{extra}]'") from None
