@@ -2,10 +2,10 @@
 
     python benchmarks/export.py [NAME ...]     # all of them: about ten minutes on two cores
 
-Each network of `tembed.list_models` is exported in both layouts of appendix A (for 32 and for 84 pixels), and the RN
-networks with every maximizer that can be exported. The weights are random, with statistics from two training batches.
+Each network of `tembed.list_models` is exported in both layouts of appendix A (for 32 and for 84 pixels), and rn20
+with every maximizer that can be exported. The weights are random, with statistics from two training batches.
 ``error`` is the largest difference from torch of any output, divided by ``max(1, largest value)``, over the
-batch and image sizes of `tembed.export.checking.shapes` and eight random ones. It must stay below 1e-4. ``CPU s`` is
+batch and image sizes of `tembed.export.checking.shapes` and four random ones. It must stay below 1e-4. ``CPU s`` is
 the time to export and to compare.
 """
 
@@ -26,17 +26,17 @@ from tembed.export.onnx import NamedOutputs
 
 MAXIMIZERS = ("entropic", "perturbed", "one-hot")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
-SHAPES = 8
+SHAPES = 4
 
 
 def cases() -> Iterator[tuple[str, int, dict[str, Any]]]:
     """Name, side of the images, options."""
-    for name in list_models():
-        for side in (32, 84):
+    names = sorted(list_models(), key=lambda name: name.startswith("dn"))  # the slow ones last
+    for side in (32, 84):
+        for name in names:
             yield name, side, {}
-    for maximizer in MAXIMIZERS:
-        for name in ("rn20", "rn26-embed"):
-            yield name, 32, {"maximizer": maximizer}
+        for maximizer in MAXIMIZERS if side == 32 else ():
+            yield "rn20", side, {"maximizer": maximizer}
 
 
 def with_statistics(name: str, side: int, options: dict[str, Any]) -> torch.nn.Module:
@@ -52,11 +52,11 @@ def with_statistics(name: str, side: int, options: dict[str, Any]) -> torch.nn.M
 
 
 def random_error(model: torch.nn.Module, content: bytes, side: int) -> float:
-    """The largest error over random batch sizes and sides from half to one and a half of the usual one."""
+    """The largest error over random batch sizes and sides from a half to five quarters of the usual one."""
     draw, session, network = random.Random(0), quiet_session(content), NamedOutputs(model, MEAN, STD)
     largest = 0.0
     for number in range(SHAPES):
-        shape = (draw.randint(1, 4), 3, *(draw.randint(side // 2, side * 3 // 2) for _ in range(2)))
+        shape = (draw.randint(1, 4), 3, *(draw.randint(side // 2, side * 5 // 4) for _ in range(2)))
         images = torch.rand(shape, generator=torch.Generator().manual_seed(number))
         with torch.no_grad():
             largest = max(largest, difference(session, images, network(images)))
