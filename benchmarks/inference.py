@@ -3,9 +3,10 @@
     python benchmarks/inference.py [MODEL ...]
 
 Every round runs all of them in turn, so that other load affects all of them equally. The table shows the medians over
-the rounds, and the median of the rounds' ratios against eager torch. All have the same number of threads and take the
-same images of 32x32 pixels, which torch gets normalised and in channels-last layout, as `tembed evaluate` does. The
-weights are random.
+the rounds of the wall time and of the CPU time, and the median of the rounds' ratios of the CPU time against eager
+torch. On an idle machine both times are the same with one thread (OMP_NUM_THREADS=1); on a busy one the wall time also
+counts what others do. All take the same images of 32x32 pixels, which torch gets normalised and in channels-last
+layout, as `tembed evaluate` does. The weights are random.
 """
 
 import statistics
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ from tembed import create_model
 from tembed.export import to_onnx
 from tembed.export.checking import quiet_session
 
-MODELS = ("rn26", "rn26-embed", "dn100-embed-cat", "rn20 entropic", "rn20 perturbed")
+MODELS = ("rn26-embed", "rn26", "rn20 perturbed", "dn100-embed-cat")
 """Networks, and after a space the maximizer if it is not BN-ReLU."""
 BATCHES = (1, 64)
 ROUNDS = 7
@@ -31,13 +33,20 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 Call = Callable[[], object]
 
 
-def seconds(call: Call) -> float:
-    """Mean time of a call. Short calls are repeated for 0.3 seconds."""
-    count, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < 0.3 or not count:
+class Times(NamedTuple):
+    """Mean seconds of a call on the wall's clock and on the CPU's."""
+
+    wall: float
+    cpu: float
+
+
+def timed(call: Call) -> Times:
+    """Short calls are repeated for 0.3 seconds."""
+    count, wall, cpu = 0, time.perf_counter(), time.process_time()
+    while time.process_time() - cpu < 0.3 or not count:
         call()
         count += 1
-    return spent / count
+    return Times((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
 
 
 def ways(model: nn.Module, images: Tensor, file: Path) -> dict[str, Call]:
@@ -57,7 +66,7 @@ def ways(model: nn.Module, images: Tensor, file: Path) -> dict[str, Call]:
     return {"eager": eager, "compiled": compiled_call, "onnx": lambda: session.run(None, {"images": array})}
 
 
-def measure(name: str, batch: int, folder: Path) -> dict[str, list[float]]:
+def measure(name: str, batch: int, folder: Path) -> dict[str, list[Times]]:
     model_name, _, maximizer = name.partition(" ")
     torch.manual_seed(0)
     model = create_model(model_name, 10, **({"maximizer": maximizer} if maximizer else {})).eval()
@@ -68,11 +77,11 @@ def measure(name: str, batch: int, folder: Path) -> dict[str, list[float]]:
     for call in calls.values():
         call()
         call()
-    times: dict[str, list[float]] = {way: [] for way in calls}
+    times: dict[str, list[Times]] = {way: [] for way in calls}
     for done in range(ROUNDS):
         print(f"\r{name}, batch {batch}: round {done + 1} of {ROUNDS}   ", end="", flush=True, file=sys.stderr)
         for way, call in calls.items():
-            times[way].append(seconds(call))
+            times[way].append(timed(call))
     print("\r" + " " * 60, end="\r", file=sys.stderr)
     torch.compiler.reset()
     return times
@@ -80,16 +89,18 @@ def measure(name: str, batch: int, folder: Path) -> dict[str, list[float]]:
 
 def main() -> None:
     print(f"{torch.get_num_threads()} threads, median of {ROUNDS} interleaved rounds\n")
-    print("| network | batch | way | ms | ms per image | against eager |")
-    print("|---|---|---|---|---|---|")
+    print("| network | batch | way | ms | CPU ms | CPU ms per image | against eager |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name in sys.argv[1:] or MODELS:
             for batch in BATCHES:
                 times = measure(name, batch, Path(folder))
-                for way, values in times.items():
-                    each = 1e3 * statistics.median(values)
-                    ratio = statistics.median(a / b for a, b in zip(times["eager"], values, strict=True))
-                    print(f"| {name} | {batch} | {way} | {each:.2f} | {each / batch:.2f} | {ratio:.2f} |", flush=True)
+                for way, found in times.items():
+                    wall, cpu = (1e3 * statistics.median(values) for values in zip(*found, strict=True))
+                    pairs = zip(times["eager"], found, strict=True)
+                    ratio = statistics.median(eager.cpu / ours.cpu for eager, ours in pairs)
+                    cells = f"{wall:.2f} | {cpu:.2f} | {cpu / batch:.2f} | {ratio:.2f}"
+                    print(f"| {name} | {batch} | {way} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

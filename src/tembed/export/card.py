@@ -123,12 +123,12 @@ def _limits(config: Mapping[str, Any], recipe: Recipe | None) -> list[str]:
         f"It knows {len(config['id2label'])} classes. Any other image gets one of them, often with high confidence.",
     ]
     if recipe is not None:
-        usual = Recipe(recipe.model, recipe.data)
         limits.insert(0, "One training with one seed: a difference of a point from another network is not evidence.")
-        if recipe.epochs < usual.epochs:
-            limits.insert(
-                1, f"A short training: {recipe.epochs} epochs; the default of the paper preset is {usual.epochs}."
-            )
+        usual = Recipe(recipe.model, recipe.data).epochs
+        if recipe.epochs < usual or recipe.train_images is not None:
+            images = "all" if recipe.train_images is None else f"{recipe.train_images:,}"
+            trained = f"{recipe.epochs} epochs on {images} training images"
+            limits.insert(1, f"A short training: {trained}; the paper preset has {usual} epochs on all of them.")
     limits.append("Confidence was not calibrated, and nothing was tested on images from another source.")
     return limits
 
