@@ -8,6 +8,7 @@ import http.client
 import os
 import shutil
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -57,6 +58,10 @@ class NpmPackage:
         if shutil.which("npm") is None:
             raise TembedError(f"npm package {self}: the npm client is not installed")
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:  # npm always writes the same file name
+            return self._pack(Path(scratch)).replace(folder / self.tarball)
+
+    def _pack(self, folder: Path) -> Path:
         command = ["npm", "pack", str(self), "--ignore-scripts", "--loglevel=error"]
         try:
             done = subprocess.run(
@@ -70,7 +75,6 @@ class NpmPackage:
             raise TembedError(f"npm package {self}: npm failed ({codes[0] if codes else done.returncode})")
         found = _digest(tarball, "sha256")
         if found != self.sha256:
-            tarball.unlink()
             raise TembedError(f"npm package {self} has the sha256 {found}, expected {self.sha256}: removed")
         return tarball
 

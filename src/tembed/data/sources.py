@@ -14,7 +14,7 @@ import numpy as np
 from tembed.data.catalogue import Dataset, Source, dataset, list_datasets
 from tembed.data.importing import import_images
 from tembed.data.readers.reading import Chunk, Reading
-from tembed.data.storage import Stored, default_root, explained, is_stored, open_stored, store
+from tembed.data.storage import Stored, default_root, explained, is_stored, only_one, open_stored, store
 from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
 
@@ -86,11 +86,16 @@ def _read_copy(path: Path, name: str, root: Path, progress: Progress) -> Stored:
 
 
 def _fetch(source: Source, name: str, root: Path, progress: Progress) -> Stored:
-    with explained(root, name):
+    def waiting() -> None:
+        progress.say(f"another process is fetching {name}: waiting for it")
+
+    with explained(root, name), only_one(root, name, waiting):
+        if is_stored(root, name):  # by the process that this one waited for
+            return open_stored(root, name)
         archive = source.fetch(root / "downloads", progress)
-    stored = import_images(archive, name, root=root, progress=progress)
-    archive.unlink()  # the store has all of it
-    return stored
+        stored = import_images(archive, name, root=root, progress=progress)
+        archive.unlink()  # the store has all of it
+        return stored
 
 
 def _way_out(record: Dataset, root: Path) -> str:

@@ -12,10 +12,10 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,8 @@ def store(
             json.dump(manifest, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        _rename(folder, root / name, manifest)
+        with folder_lock(root):
+            _rename(folder, root / name, manifest)
     return open_stored(root, name)
 
 
@@ -251,16 +252,66 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
 
 
 @contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if needed. The system releases it when the process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks gives none
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def only_one(root: Path, name: str, waiting: Callable[[], None]) -> Iterator[None]:
+    """Let one process at a time work on a dataset; ``waiting`` is called if another one does.
+
+    The lock is a hidden empty folder in ``root``, which is removed at the end.
+    """
+    folder, waited = root / f".{name}.busy", False
+    with ExitStack() as stack:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(folder, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waited:
+                    waiting()
+                waited = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError:  # a file system without locks
+                break
+            with suppress(FileNotFoundError):  # the one that this process waited for has removed it
+                if os.stat(folder).st_ino == os.fstat(descriptor).st_ino:
+                    break
+        stack.callback(_remove_empty, folder)
+        yield
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+@contextmanager
 def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
     """A hidden folder beside the target; removed unless it was renamed. Those of killed imports are removed too."""
-    root.mkdir(parents=True, exist_ok=True)
-    for abandoned in root.glob(f".{name}.partial-*"):
-        _remove_if_unlocked(abandoned)
-    folder = Path(tempfile.mkdtemp(prefix=f".{name}.partial-", dir=root))
-    folder.chmod(0o777 & ~_umask())
-    lock = os.open(folder, os.O_RDONLY)
+    with folder_lock(root):  # so that no other import takes a folder for abandoned before it is locked
+        for abandoned in root.glob(f".{name}.partial-*"):
+            _remove_if_unlocked(abandoned)
+        folder = root / f".{name}.partial-{secrets.token_hex(8)}"
+        folder.mkdir()
+        lock = os.open(folder, os.O_RDONLY)
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield folder
     finally:
         os.close(lock)
@@ -268,7 +319,10 @@ def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
 
 
 def _remove_if_unlocked(folder: Path) -> None:
-    lock = os.open(folder, os.O_RDONLY)
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # its import has just ended
+        return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # another import is writing there
@@ -276,9 +330,3 @@ def _remove_if_unlocked(folder: Path) -> None:
     finally:
         os.close(lock)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
