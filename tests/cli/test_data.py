@@ -45,6 +45,48 @@ def test_import_list_check_and_show(pets: Path, capsys: pytest.CaptureFixture[st
         assert one.tobytes() == other.tobytes()
 
 
+def test_check_names_duplicates(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (pets / "dog" / "copy.png").write_bytes((pets / "cat" / "0.png").read_bytes())
+    assert main(["data", "import", str(pets), "--name", "mine"]) == 0
+    assert main(["data", "check", "mine"]) == 0
+    assert "  cat/0.png = dog/copy.png (across classes" in capsys.readouterr().out
+
+
+def test_rename_and_remove(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "import", str(pets), "--name", "mine"]) == 0
+    assert main(["data", "rename", "mine", "yours"]) == 0
+    assert "yours: 10 images of 8x8" in capsys.readouterr().out
+    assert main(["data", "remove", "mine"]) == 2
+    assert "'mine' is not in" in capsys.readouterr().err
+    assert main(["data", "remove", "yours"]) == 0
+    assert capsys.readouterr().out == f"removed {pets.parent / 'store' / 'yours'}\n"
+
+
+@pytest.mark.parametrize("damage", ["manifest.json", "labels.npy", "images.npy"])
+def test_a_damaged_dataset_does_not_hide_the_others(
+    pets: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    for name in ("first", "mine", "zebra"):
+        assert main(["data", "import", str(pets), "--name", name]) == 0
+    (pets.parent / "store" / "mine" / damage).write_bytes(b"{")
+    capsys.readouterr()
+    assert main(["data", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert re.search(rf"mine +imported +damaged: .*{re.escape(damage)}", listed)
+    assert re.search(r"first +imported +10 images", listed)
+    assert re.search(r"zebra +imported +10 images", listed)
+
+
+def test_fit_and_the_default_size_are_said(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("RGB", (12, 6)).save(pets / "cat" / "wide.png")
+    assert main(["data", "import", str(pets), "--name", "mine", "--fit", "pad"]) == 0
+    said = capsys.readouterr()
+    assert "11 images of 224x224" in said.out
+    first, second = said.err.splitlines()
+    assert first.endswith("cat/wide.png is 12x6, but cat/0.png is 8x8: every image becomes 224x224")
+    assert second.startswith("note: cat/wide.png (12x6) fills 50 % of its square")
+
+
 def test_skip_broken_lists_and_counts(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (pets / "dog" / "bad.jpg").write_bytes(b"no picture")
     assert main(["data", "import", str(pets), "--name", "mine"]) == 2

@@ -1,9 +1,12 @@
 """``check`` finds changed bytes and images that occur twice."""
 
+import io
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
 
 from tembed.data import check, import_images
 from tembed.errors import TembedError
@@ -23,6 +26,37 @@ def test_duplicates_are_counted_within_and_across_classes_and_splits(
     assert result.across_splits["official"][0] >= 1
     assert result.across_splits["official"][1] == 1  # the dog of the test set
     assert result.sha256 == stored.sha256
+    cats, dogs = sorted(result.duplicates, key=lambda group: -len(group.indices))
+    assert cats.names == ("train/cat/000.png", "train/cat/x.png", "train/cat/y.png", "train/dog/z.png")
+    assert "classes" in cats.across
+    assert dogs.names == ("test/dog/w.png", "train/dog/000.png") or dogs.names == (
+        "train/dog/000.png",
+        "test/dog/w.png",
+    )
+    assert "the official split" in dogs.across
+    assert "classes" not in dogs.across
+    assert (cats.same_file, dogs.same_file) == (True, True)
+    for group in (cats, dogs):
+        assert (stored.images[list(group.indices)] == stored.images[group.indices[0]]).all()
+
+
+def test_duplicates_tell_equal_pixels_from_equal_files_and_have_numbers_without_names(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    files = make.class_folders({"cat": 9, "dog": 9})
+    out = io.BytesIO()
+    Image.open(io.BytesIO(files["cat/000.png"])).save(out, "BMP")
+    files["dog/copy.bmp"] = out.getvalue()
+    stored = import_images(make.folder(tmp_path / "pets", files), "pets")
+    (group,) = check("pets").duplicates
+    assert group.same_file is False
+    assert str(group).startswith("cat/000.png = dog/copy.bmp (across classes")
+    assert str(group).endswith("; the files differ)")
+    manifest = json.loads((stored.folder / "manifest.json").read_text())
+    del manifest["file_list"]
+    (stored.folder / "manifest.json").write_text(json.dumps(manifest))
+    (group,) = check("pets").duplicates
+    assert str(group).startswith("image 0 (cat) = image 18 (dog) (across classes")
 
 
 def test_no_duplicates_are_reported_if_there_are_none(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:

@@ -1,4 +1,4 @@
-"""``tembed data``: list, get, import, check and show datasets."""
+"""``tembed data``: list, get, import, check, show, rename and remove datasets."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Check:
-    """Verify the checksums of a stored dataset and count exact duplicates."""
+    """Verify the checksums of a stored dataset and name exact duplicates."""
 
     name: Annotated[str, tyro.conf.Positional]
 
@@ -59,7 +59,23 @@ class Show:
     """the PNG; default: NAME.png in the current folder"""
 
 
-Command = List | Get | Import | Check | Show
+@dataclass(frozen=True)
+class Rename:
+    """Give a stored dataset another name. Runs look for their data by its old name."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    new: Annotated[str, tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Remove a stored dataset."""
+
+    name: Annotated[str, tyro.conf.Positional]
+
+
+Command = List | Get | Import | Check | Show | Rename | Remove
+SHOWN_DUPLICATES = 20
 
 
 def main(arguments: list[str]) -> int:
@@ -80,19 +96,27 @@ def main(arguments: list[str]) -> int:
             check(command)
         case Show():
             show(command)
+        case Rename():
+            rename(command)
+        case Remove():
+            remove(command)
     return 0
 
 
 def list_all() -> None:
     from tembed.data.catalogue import dataset, list_datasets
     from tembed.data.storage import default_root, open_stored, stored_names
+    from tembed.errors import TembedError
 
     root = default_root()
     known, stored = list_datasets(), stored_names(root)
     print(f"in {root}:")
     for name in [*known, *(name for name in stored if name not in known)]:
         title = dataset(name).title if name in known else "imported"
-        state = describe(open_stored(root, name)) if name in stored else f"not stored: tembed data get {name}"
+        try:
+            state = describe(open_stored(root, name)) if name in stored else f"not stored: tembed data get {name}"
+        except TembedError as error:  # one damaged dataset must not hide the others
+            state = f"damaged: {error}"
         print(f"  {name:<14} {title:<36} {state}")
 
 
@@ -138,6 +162,10 @@ def check(command: Check) -> None:
         f"exact duplicates: {result.groups} groups ({result.extra} images beyond the first of each), "
         f"{result.across_classes} of them across classes"
     )
+    for group in result.duplicates[:SHOWN_DUPLICATES]:
+        print(f"  {group}")
+    if result.groups > SHOWN_DUPLICATES:
+        print(f"  and {result.groups - SHOWN_DUPLICATES} more groups, which check in Python lists")
     for split, (groups, tests) in result.across_splits.items():
         print(f"across the {split} split, seed 0: {groups} groups, {tests} test images also in train or val")
 
@@ -148,6 +176,19 @@ def show(command: Show) -> None:
     out = command.out or Path(f"{command.name}.png")
     contact_sheet(command.name, out)
     print(f"wrote {out}")
+
+
+def rename(command: Rename) -> None:
+    from tembed.data.storage import rename_dataset
+
+    stored = rename_dataset(command.name, command.new)
+    print(f"{stored.folder}: {describe(stored)}; runs on {command.name} look for it by that name")
+
+
+def remove(command: Remove) -> None:
+    from tembed.data.storage import remove_dataset
+
+    print(f"removed {remove_dataset(command.name)}")
 
 
 def describe(stored: "Stored") -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tembed.data.sheet import contact_sheet as contact_sheet
     from tembed.data.sources import get as get
     from tembed.data.storage import default_root as default_root
+    from tembed.data.storage import remove_dataset as remove_dataset
+    from tembed.data.storage import rename_dataset as rename_dataset
     from tembed.data.types import ImageSet as ImageSet
     from tembed.data.types import Splits as Splits
 
@@ -47,6 +49,8 @@ _HOME = {
     "list_datasets": "catalogue",
     "load": "loading",
     "register_dataset": "catalogue",
+    "remove_dataset": "storage",
+    "rename_dataset": "storage",
     "super_classes": "catalogue",
 }
 

@@ -29,11 +29,14 @@ from tembed.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.data.npy import NpyWriter, array_sha256, write_array
 from tembed.data.readers.reading import Reading, SourceFile
 from tembed.errors import TembedError
-from tembed.files import FORBIDDEN, FULL, sync_folder
+from tembed.files import FORBIDDEN, FULL, sync_folder, write_json
 
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all other arrays are uint8
 SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
+OWN_FILES = frozenset(
+    {"manifest.json", "verified.json", FILE_LIST, *(f"{key}.npy" for key in ("images", "part_map", *SMALL))}
+)
 FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
 
 
@@ -137,6 +140,38 @@ def store(
     return open_stored(root, name)
 
 
+def remove_dataset(name: str, root: str | Path | None = None) -> Path:
+    """Remove a stored dataset, even a damaged one; returns its folder. A folder with other files is left alone."""
+    root = Path(root) if root is not None else default_root()
+    if not is_stored(root, name):
+        raise TembedError(f"{name!r} is not in {root}, so it cannot be removed: {_stored_there(root)}")
+    folder, aside = root / name, root / f".{name}.partial-{secrets.token_hex(8)}"
+    with explained(root, name, "removed from"), folder_lock(root):
+        foreign = sorted(path.name for path in folder.iterdir() if path.name not in OWN_FILES)
+        if foreign:
+            raise TembedError(f"{folder} also holds {', '.join(foreign[:3])}: move that elsewhere first")
+        os.rename(folder, aside)  # the dataset is gone at once, even if removing the files is interrupted
+        sync_folder(root)
+        shutil.rmtree(aside)
+    return folder
+
+
+def rename_dataset(name: str, new: str, root: str | Path | None = None) -> Stored:
+    """Give a stored dataset another name."""
+    root = Path(root) if root is not None else default_root()
+    if not is_stored(root, name):
+        raise TembedError(f"{name!r} is not in {root}, so it cannot be renamed: {_stored_there(root)}")
+    if check_name(new) in list_datasets():
+        raise TembedError(f"{new!r} is the name of a known dataset: choose another name")
+    with explained(root, name, "renamed in"), folder_lock(root):
+        if (root / new).exists():
+            raise TembedError(f"{root / new} already exists: choose another name")
+        os.rename(root / name, root / new)
+        sync_folder(root)
+    write_json(root / new / "manifest.json", _manifest(root / new) | {"name": new})
+    return open_stored(root, new)
+
+
 def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
     """One sha256 for the whole pool: classes, shape, the sha256 of every array, and the names of the parts if any."""
     content = [list(classes), list(shape), files, list(parts)]
@@ -144,7 +179,7 @@ def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str]
 
 
 @contextmanager
-def explained(root: Path, name: str) -> Iterator[None]:
+def explained(root: Path, name: str, what: str = "stored in") -> Iterator[None]:
     """Turn an error of the disk into one line with a way out."""
     try:
         yield
@@ -156,7 +191,7 @@ def explained(root: Path, name: str) -> Iterator[None]:
         else:
             way_out = "check that path"
         raise TembedError(
-            f"{name} cannot be stored in {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
+            f"{name} cannot be {what} {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
             "to another folder"
         ) from None
 
@@ -164,11 +199,14 @@ def explained(root: Path, name: str) -> Iterator[None]:
 def _way_out(root: Path, name: str) -> str:
     if name in list_datasets():
         return f"run `tembed data get {name}`"
-    have = ", ".join(stored_names(root)) or "nothing"
     near = difflib.get_close_matches(name, {*list_datasets(), *stored_names(root)}, n=1)
     if near:
-        return f"did you mean {near[0]!r}? Stored there: {have}"
-    return f"stored there: {have}; add your own images with `tembed data import PATH --name {name}`"
+        return f"did you mean {near[0]!r}? {_stored_there(root).capitalize()}"
+    return f"{_stored_there(root)}; add your own images with `tembed data import PATH --name {name}`"
+
+
+def _stored_there(root: Path) -> str:
+    return f"stored there: {', '.join(stored_names(root)) or 'nothing'}"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
