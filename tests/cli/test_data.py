@@ -97,7 +97,7 @@ def test_skip_broken_lists_and_counts(pets: Path, capsys: pytest.CaptureFixture[
     assert main(["data", "import", str(pets), "--name", "mine", "--skip-broken"]) == 0
     out = capsys.readouterr().out
     assert "left out dog/bad.jpg: not an image in a known format" in out
-    assert "left out 1 broken images" in out
+    assert "left out 1 broken image\n" in out
 
 
 def test_size_resizes(pets: Path, capsys: pytest.CaptureFixture[str]) -> None:

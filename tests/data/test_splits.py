@@ -103,7 +103,7 @@ def test_too_few_training_images_for_an_official_split_are_named() -> None:
     labels = np.array([0, 0, 1, 2, 0, 1])
     origin = np.array([Origin.TRAIN] * 4 + [Origin.TEST] * 2, np.uint8)
     with pytest.raises(
-        TembedError, match=r"class 'b' has 1 training images, too few .* \(2 such classes\): give it at least 2"
+        TembedError, match=r"class 'b' has 1 training image, too few .* \(2 such classes\): give it at least 2"
     ):
         official_split(labels, origin, ("a", "b", "c"), 0)
     origin[3:] = [Origin.VAL, Origin.VAL, Origin.TEST]

@@ -1,8 +1,12 @@
 """A selection of the training images is even over the classes and always the same."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from PIL import Image
 
+from tembed.data import import_images
 from tembed.errors import TembedError
 from tembed.training import Recipe
 from tembed.training.inputs import balancing_weights, evenly, load_inputs, resized
@@ -33,6 +37,16 @@ def test_balancing_gives_all_classes_the_same_total_weight() -> None:
 def test_asking_for_more_images_than_exist_is_an_error() -> None:
     with pytest.raises(TembedError, match="`train_images` is 1000, but there are only 130"):
         load_inputs(Recipe("rn26", "tiny", train_images=1000))
+
+
+def test_data_with_one_class_is_refused_with_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "store"))
+    (tmp_path / "pets" / "cat").mkdir(parents=True)
+    for number in range(8):
+        Image.new("RGB", (8, 8), (30 * number, 0, 0)).save(tmp_path / "pets" / "cat" / f"{number}.png")
+    import_images(tmp_path / "pets", "pets")
+    with pytest.raises(TembedError, match=r"pets has only the class 'cat'.*at least 2 class folders"):
+        load_inputs(Recipe("rn26", "pets", batch_size=2))
 
 
 def test_a_selection_of_training_images_leaves_validation_and_test_unchanged() -> None:

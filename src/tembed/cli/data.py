@@ -148,7 +148,7 @@ def import_(command: Import) -> None:
     for line in left_out:
         print(f"left out {line}")
     if command.skip_broken:
-        print(f"left out {len(left_out)} broken images")
+        print(f"left out {len(left_out)} broken image{'s' * (len(left_out) != 1)}")
     print(f"{stored.folder}: {describe(stored)}")
 
 
@@ -195,4 +195,5 @@ def describe(stored: "Stored") -> str:
     counts = [int((stored.labels == label).sum()) for label in range(len(stored.classes))]
     each = f"{counts[0]} each" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} each"
     height, width = stored.images.shape[1:3]
-    return f"{len(stored.labels):,} images of {width}x{height}, {len(counts)} classes, {each}"
+    classes = "1 class" if len(counts) == 1 else f"{len(counts):,} classes"
+    return f"{len(stored.labels):,} images of {width}x{height}, {classes}, {each}"

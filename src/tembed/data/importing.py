@@ -20,6 +20,7 @@ from tembed.errors import TembedError
 from tembed.reporting.progress import SILENT, Progress
 
 DEFAULT_SIZE = 224
+UNBALANCED = 5  # images of the largest class for one of the smallest
 
 CIFAR_LAYOUTS: tuple[tuple[frozenset[str], Callable[[Archive, str, Progress], Reading]], ...] = (
     (frozenset({"data_batch_1", "test_batch"}), cifar.read_pickles10),
@@ -88,6 +89,12 @@ def advice(stored: Stored) -> list[str]:
         counts = [len(subset) for subset in split_indices(stored, split, seed=0)]
     except TembedError as error:
         return [*lines, str(error)]
+    largest, smallest = (take(stored.manifest["class_counts"]) for take in (max, min))
+    if largest >= UNBALANCED * smallest:
+        lines.append(
+            f"the largest class has {largest:,} images and the smallest {smallest:,}; --balanced gives all classes the "
+            "same weight in training"
+        )
     if split == "official":
         lines.append(
             "the folders say how to split the images, so training uses {:,} for training, {:,} for validation and {:,} "

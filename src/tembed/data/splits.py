@@ -105,6 +105,7 @@ def _check_counts(labels: Int64, classes: tuple[str, ...], fewest: int, what: st
     few = np.flatnonzero(counts < fewest)
     if len(few):
         others = f" ({len(few)} such classes)" if len(few) > 1 else ""
+        what = what.replace("images", "image", 1) if counts[few[0]] == 1 else what
         raise TembedError(
             f"class {classes[few[0]]!r} has {counts[few[0]]} {what}{others}: give it at least {fewest}, or leave the "
             "class out"

@@ -43,6 +43,11 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
     """The batches of a recipe, from the datasets in ``root``; each process of a group gets its share of them."""
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     train = splits.train
+    if len(train.classes) < 2:
+        raise TembedError(
+            f"{recipe.data} has only the class {train.classes[0]!r}, so there is nothing to learn: import a folder "
+            "with at least 2 class folders"
+        )
     if recipe.train_images is not None:
         train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
     common: dict[str, Any] = {

@@ -279,6 +279,34 @@ def test_every_kind_of_skipped_file_and_every_empty_class_gets_a_line(
     assert said.lines == [f"note: {line}" for line in lines]
 
 
+@pytest.mark.parametrize(
+    ("classes", "line"),
+    [
+        ({"cat": 6}, "there is only one class, 'cat': training needs at least 2 class folders"),
+        (
+            {"cat": 1, "dog": 1, "fox": 9},
+            "class 'cat' has 1 image, too few to split .* (2 such classes): give it at least 4",
+        ),
+        ({"cat": 20, "dog": 4}, "the largest class has 20 images and the smallest 4; --balanced gives all classes"),
+    ],
+)
+def test_an_import_says_what_training_on_an_odd_folder_needs(
+    root: Path, tmp_path: Path, make: SimpleNamespace, classes: dict[str, int], line: str
+) -> None:
+    said = Said()
+    import_images(make.folder(tmp_path / "pets", make.class_folders(classes)), "pets", progress=said)
+    assert len(said.lines) == 1
+    start, _, end = line.partition(".*")
+    assert said.lines[0].startswith(f"note: {start}")
+    assert end in said.lines[0]
+
+
+def test_subset_folders_beside_other_folders_are_refused(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    files = make.class_folders(PETS, top=("train/", "test/", "extra/"))
+    with pytest.raises(TembedError, match="has test and train folders and beside them extra: move it elsewhere"):
+        import_images(make.folder(tmp_path / "pets", files), "pets")
+
+
 def test_jfif_files_are_images(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = {
         name.replace("dog", "fox").replace(".png", ".jfif"): data for name, data in make.class_folders(PETS).items()
