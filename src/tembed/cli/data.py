@@ -165,7 +165,7 @@ def check(command: Check) -> None:
     for group in result.duplicates[:SHOWN_DUPLICATES]:
         print(f"  {group}")
     if result.groups > SHOWN_DUPLICATES:
-        print(f"  and {result.groups - SHOWN_DUPLICATES} more groups, which check in Python lists")
+        print(f"  and {result.groups - SHOWN_DUPLICATES} more groups; tembed.data.check returns all of them")
     for split, (groups, tests) in result.across_splits.items():
         print(f"across the {split} split, seed 0: {groups} groups, {tests} test images also in train or val")
 

@@ -1,9 +1,9 @@
 """The datasets of the paper (§4), any folder of images, and a generated world with known parts.
 
 ``catalogue`` has one record per dataset; ``sources`` and ``importing`` bring its images into the store on disk
-(``storage``, ``npy``); ``splits`` and ``loading`` turn it into train, validation and test tensors (``types``);
-``batches`` feeds them to the training loop; ``checking`` and ``sheet`` look at what is stored. ``readers/`` reads every
-published file layout, and ``parts/`` draws the generated world.
+(``storage``, ``npy``, ``filelist``); ``splits`` and ``loading`` turn it into train, validation and test tensors
+(``types``), after ``verification``; ``batches`` feeds them to the training loop; ``checking`` and ``sheet`` look at
+what is stored. ``readers/`` reads every published file layout, and ``parts/`` draws the generated world.
 
 Names are imported when first used, so that neither the command-line help nor the processes that decode images wait for
 torch.

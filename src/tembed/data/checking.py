@@ -32,7 +32,7 @@ class Duplicates:
     across: tuple[str, ...]
 
     def __str__(self) -> str:
-        notes = [f"across {' and '.join(self.across)}"] if self.across else []
+        notes = [f"across {', '.join(self.across)}"] if self.across else []
         notes += ["the files differ"] if self.same_file is False else []
         return " = ".join(self.names) + (f" ({'; '.join(notes)})" if notes else "")
 

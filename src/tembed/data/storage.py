@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from tembed.arrays import Int64, UInt8
 from tembed.data.catalogue import NAME, check_name, list_datasets
 from tembed.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.data.npy import NpyWriter, array_sha256, write_array
-from tembed.data.readers.reading import Reading, SourceFile
+from tembed.data.readers.reading import Fit, Reading, SourceFile
 from tembed.errors import TembedError
 from tembed.files import FORBIDDEN, FULL, sync_folder, write_json
 
@@ -66,6 +66,12 @@ class Stored:
     @property
     def sha256(self) -> str:
         return str(self.manifest["sha256"])
+
+    @property
+    def fit(self) -> Fit:
+        """How its oblong images became squares; a new image for a network trained on it should be fitted likewise."""
+        found = self.manifest["source"].get("fit")
+        return found if found in get_args(Fit) else "crop"
 
     def files(self) -> list[SourceFile] | None:
         """The file of each image, read from the list beside the arrays; None if there is none."""

@@ -246,7 +246,7 @@ def test_an_oblong_image_is_fitted_as_asked_and_the_import_says_how(
         assert (image[:10] == 128).all()
         assert (image[20:] == 128).all()
     assert any(line in said for said in said.lines)
-    assert stored.manifest["source"]["fit"] == fit
+    assert stored.fit == fit
 
 
 def test_an_unknown_fit_is_refused(root: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Readers for every layout in which images are published: they turn bytes on disk into labelled images.
 
-``archives`` opens a folder, a zip or a tar; ``images`` decodes pictures; ``pickles`` reads pickles without running
-them. ``folders``, ``cifar`` and ``mini_imagenet`` each read a layout and return a `Reading`, defined in ``reading``.
-Names are imported when first used.
+``archives`` opens a folder, a zip or a tar; ``images`` decodes a picture, and ``decoding`` all of an archive;
+``pickles`` reads pickles without running them. ``folders``, ``cifar`` and ``mini_imagenet`` each read a layout and
+return a `Reading`, defined in ``reading``. Names are imported when first used.
 """
 
 from typing import TYPE_CHECKING
