@@ -47,6 +47,15 @@ def test_a_run_and_its_file_give_the_same_model(run: Run, tmp_path: Path) -> Non
     assert trained.about["epoch"] == 1
 
 
+def test_weights_of_a_finished_run_know_its_result(run: Run, tmp_path: Path) -> None:
+    assert load_trained(run.folder).about["result"] == run.result
+    unfinished = tmp_path / "best.safetensors"
+    unfinished.write_bytes(run.best_path.read_bytes())
+    assert "result" not in load_trained(unfinished).about
+    (tmp_path / "result.json").write_text(json.dumps(run.result | {"best_epoch": 2}))  # of other weights
+    assert "result" not in load_trained(unfinished).about
+
+
 def test_half_precision_halves_the_file_and_keeps_the_accuracy(run: Run, tmp_path: Path) -> None:
     small = tmp_path / "small.safetensors"
     export_weights(run.folder, small, half=True)
