@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "losses": set(),
     "embedding": {"maximizers"},
     "models": MATHEMATICS,
+    "attachment": MATHEMATICS | {"models"},
     "reporting": set(),
     "data": {"reporting"},
     "training": MATHEMATICS | {"models", "data", "reporting"},

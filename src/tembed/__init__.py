@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tembed import export as export
     from tembed import maximizers as maximizers
     from tembed import training as training
+    from tembed.attachment import attach as attach
+    from tembed.attachment import detach as detach
+    from tembed.attachment import list_layers as list_layers
+    from tembed.attachment import logits_only as logits_only
     from tembed.embedding import FeatureEmbedding as FeatureEmbedding
     from tembed.export import save_pretrained as save_pretrained
     from tembed.losses import EmbeddingLoss as EmbeddingLoss
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
     from tembed.training import train as train
 
 _HOME = {
+    "attach": "attachment",
+    "detach": "attachment",
+    "list_layers": "attachment",
+    "logits_only": "attachment",
     "FeatureEmbedding": "embedding",
     "EmbeddingLoss": "losses",
     "Output": "models",

@@ -1,0 +1,249 @@
+"""A network with the block behind one of its submodules (§3.3), for any `torch.nn.Module`.
+
+The submodule's class is exchanged for a generated subclass that passes its output through the block, as
+`torch.nn.utils.parametrize` does. Names, ``isinstance`` and state dicts of the network survive, and no hook is needed.
+"""
+
+import copyreg
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tembed.attachment.layouts import Layout
+from tembed.embedding import DeepSupervision, FeatureEmbedding, Matched
+from tembed.errors import TembedError
+from tembed.models import Output, Trace
+
+Block = FeatureEmbedding | DeepSupervision
+TAP = "_tembed_tap"
+"""Name of the attribute of an exchanged submodule that leads to the block."""
+
+
+class Cut(Exception):
+    """Ends a forward pass at the submodule; carries the map that the block would read."""
+
+    def __init__(self, f: Tensor):
+        super().__init__()
+        self.f = f
+
+
+class Tap:
+    """Passes a submodule's output through the block, and keeps the scores until the forward pass ends.
+
+    ``block``: None to leave the output as it is. ``purpose``: what the forward pass that is under way is for;
+    ``""`` outside of one, where nothing is kept (activation checkpointing calls the submodule again in backward).
+    """
+
+    def __init__(self, block: Block | None, layout: Layout):
+        self.block, self.layout = block, layout
+        self.purpose = ""
+        self.calls = 0
+        self.f: Tensor | None = None
+        self.matched: Matched | None = None
+
+    def __call__(self, value: Tensor) -> Tensor:
+        f = self.layout.to_map(value)
+        if self.purpose == "features":
+            raise Cut(f)
+        if self.block is None:
+            matched = Matched(f, f, None, None)
+        else:
+            self._check_single(f)
+            matched = self.block.steps(f) if self.purpose == "trace" else self._call_block(f)
+        if self.purpose:
+            self.calls += 1
+            self.matched = matched
+            if self.purpose == "trace":
+                self.f = f
+        return value if self.block is None else self.layout.from_map(matched.features, value)
+
+    def _call_block(self, f: Tensor) -> Matched:
+        """The block's result by a call of the module, so that its hooks see it."""
+        assert self.block is not None
+        features, scores = self.block(f)
+        return Matched(features, scores, None, None)
+
+    def start(self, purpose: str) -> None:
+        self.purpose, self.calls, self.f, self.matched = purpose, 0, None, None
+
+    def end(self) -> None:
+        self.start("")
+
+    def _check_single(self, f: Tensor) -> None:
+        """Refuse to train on a single patch of a single image, which batch normalisation cannot do."""
+        assert self.block is not None
+        if not (self.block.training and f.shape[0] * f.shape[2] * f.shape[3] == 1):
+            return
+        if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.block.modules()):
+            raise TembedError(
+                "the block cannot train on one image whose map is a single patch, because a single value has no "
+                "variance: give larger batches or images"
+            )
+
+
+def exchange_class(module: nn.Module, tap: Tap) -> None:
+    """Make the module pass its output through the tap."""
+    original = type(module)
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__[TAP](original.forward(self, *args, **kwargs))
+
+    def reduce(self: nn.Module, protocol: Any) -> Any:
+        """Pickle and copy by the original class, because no module holds the generated one."""
+        reduced: Any = original.__reduce_ex__(self, protocol)
+        function, arguments, *state = reduced
+        if function is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            raise TembedError(f"{original.__name__} has its own way of pickling: detach the block to copy it")
+        return (_exchanged, (original, *arguments[1:]), *state)
+
+    name = f"{original.__name__}WithBlock"
+    module.__class__ = type(name, (original,), {"forward": forward, "__reduce_ex__": reduce})
+    module.__dict__[TAP] = tap
+
+
+def _exchanged(original: type[nn.Module], *arguments: Any) -> nn.Module:
+    """An empty module of the generated subclass; its state comes after."""
+    module = original.__new__(original, *arguments)
+    module.__dict__ = {}
+    exchange_class(module, None)  # type: ignore[arg-type]
+    return module
+
+
+def restore_class(module: nn.Module) -> None:
+    """Undo `exchange_class`."""
+    module.__class__ = type(module).__bases__[0]
+    del module.__dict__[TAP]
+
+
+def is_exchanged(module: nn.Module) -> bool:
+    return TAP in module.__dict__
+
+
+class Attached(nn.Module):
+    """A network with the block behind its submodule ``at``. Images ``(N, channels, H, W)`` to `Output`.
+
+    ``model`` is the original network, and ``block`` the block, or None. `detach` gives the original back.
+    """
+
+    def __init__(self, model: nn.Module, at: str, block: Block | None, layout: Layout, num_classes: int):
+        super().__init__()
+        self.at, self.layout, self.num_classes = at, layout, num_classes
+        self.model = model
+        self.block = block
+        self.tap = Tap(block, layout)
+        exchange_class(model.get_submodule(at), self.tap)
+        self.training = model.training
+
+    def forward(self, *inputs: Any, **named: Any) -> Output:
+        self._check_square(inputs)
+        tap = self.tap
+        tap.start("forward")
+        try:
+            logits = logits_of(self.model(*inputs, **named))
+            return Output(logits, self._scores())
+        finally:
+            tap.end()
+
+    def trace(self, x: Tensor) -> Trace:
+        """The same computation as `forward`, with the intermediate maps as ``(N, channels, H, W)``."""
+        self._check_square((x,))
+        tap = self.tap
+        tap.start("trace")
+        try:
+            logits = logits_of(self.model(x))
+            scores, f, matched = self._scores(), tap.f, tap.matched
+            assert f is not None
+            assert matched is not None
+            softmax = None if scores is None else scores.softmax(1)
+            return Trace(f, scores, softmax, matched.mixing, matched.embedding, matched.features, logits)
+        finally:
+            tap.end()
+
+    def features(self, x: Tensor) -> Tensor:
+        """The map that the block reads, ``(N, channels, H, W)``. The rest of the network is not computed."""
+        self._check_square((x,))
+        self.tap.start("features")
+        try:
+            self.model(x)
+        except Cut as cut:
+            return cut.f
+        finally:
+            self.tap.end()
+        raise TembedError(self._miscalled())
+
+    def extra_repr(self) -> str:
+        return f"at={self.at!r}, layout={self.layout}, num_classes={self.num_classes}"
+
+    def _scores(self) -> Tensor | None:
+        """The scores that the tap kept during this forward pass."""
+        matched = self.tap.matched
+        if self.tap.calls != 1 or matched is None:
+            raise TembedError(self._miscalled())
+        if self.block is None:
+            return None
+        if torch.is_grad_enabled() and not matched.scores.requires_grad and self.block.match.score.weight.requires_grad:
+            raise TembedError(
+                f"the scores of the block behind {self.at!r} have no gradient, because it runs inside a reentrant "
+                "checkpoint: call torch.utils.checkpoint with use_reentrant=False"
+            )
+        return matched.scores
+
+    def _miscalled(self) -> str:
+        if not is_exchanged(self.model.get_submodule(self.at)):
+            return f"the block was detached from {self.at!r}: call the original network, or attach it again"
+        times = "not called" if self.tap.calls == 0 else f"called {self.tap.calls} times"
+        return (
+            f"the submodule {self.at!r} was {times} in this forward pass, and the block needs exactly one call: attach "
+            "it behind another submodule (tembed.list_layers names them)"
+        )
+
+    def _check_square(self, inputs: tuple[Any, ...]) -> None:
+        """Tokens of an image that is not square do not tell their grid, even if their number is a square."""
+        x = inputs[0] if inputs else None
+        if self.layout.kind != "tokens" or self.layout.grid is not None or not isinstance(x, Tensor) or x.ndim != 4:
+            return
+        if x.shape[2] != x.shape[3]:
+            raise TembedError(
+                f"the images are {x.shape[2]}x{x.shape[3]}, and the block was attached to a square grid of tokens: "
+                "attach it with `grid`"
+            )
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a network returns: a tensor, something with ``.logits``, or a tuple that begins with them."""
+    if isinstance(output, Tensor):
+        return output
+    logits = getattr(output, "logits", None)
+    if logits is None and isinstance(output, tuple | list) and output:
+        logits = output[0]
+    if not isinstance(logits, Tensor):
+        raise TembedError(
+            f"the network returns a {type(output).__name__}; it must return its logits as a tensor, as the attribute "
+            "logits, or as the first entry of a tuple"
+        )
+    return logits
+
+
+class LogitsOnly(nn.Module):
+    """A view of a network that returns the logits alone. ``model`` is the network itself, not a copy."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+        self.training = model.training
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        return logits_of(self.model(*inputs, **named))
+
+
+def logits_only(model: Callable[..., Any]) -> LogitsOnly:
+    """A view of any network of this package that returns a tensor of logits, for tools that expect one.
+
+    It shares the network's weights and submodules: ``view.model`` is the network, and ``view.model.stage3`` a layer
+    for captum or pytorch-grad-cam. ``view.train()`` and ``view.eval()`` switch the network too.
+    """
+    if not isinstance(model, nn.Module):
+        raise TembedError(f"`model` is a {type(model).__name__}; it must be a torch.nn.Module")
+    return LogitsOnly(model)
