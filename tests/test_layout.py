@@ -31,12 +31,13 @@ MAY_IMPORT = {
     "attachment": MATHEMATICS | {"models"},
     "reporting": set(),
     "data": {"reporting"},
-    "training": MATHEMATICS | {"models", "data", "reporting"},
+    "training": MATHEMATICS | {"models", "attachment", "data", "reporting"},
     "experiments": MATHEMATICS | {"models", "data", "training", "reporting"},
-    "analysis": MATHEMATICS | {"models", "data", "training", "reporting"},
-    "export": MATHEMATICS | {"models", "training", "reporting"},
+    "analysis": MATHEMATICS | {"models", "attachment", "data", "training", "reporting"},
+    "export": MATHEMATICS | {"models", "attachment", "training", "reporting"},
     "demo": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "reporting"},
-    "cli": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "export", "demo", "reporting"},
+    "cli": MATHEMATICS
+    | {"models", "attachment", "data", "training", "experiments", "analysis", "export", "demo", "reporting"},
 }
 
 

@@ -8,6 +8,7 @@ from tembed.errors import TembedError
 PACKAGES = {
     **dict.fromkeys(("matplotlib", "openTSNE", "sklearn", "scipy", "threadpoolctl"), "lab"),
     **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
+    **dict.fromkeys(("timm", "torchvision", "huggingface_hub"), "timm"),
 }
 """The extra of each package."""
 

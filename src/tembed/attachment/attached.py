@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.attachment.layouts import Layout
@@ -48,7 +49,7 @@ class Tap:
         if self.purpose == "features":
             raise Cut(f)
         if self.block is None:
-            matched = Matched(f, f, None, None)
+            matched = Matched(f, None, None, None)
         else:
             self._check_single(f)
             matched = self.block.steps(f) if self.purpose == "trace" else self._call_block(f)
@@ -124,8 +125,11 @@ def is_exchanged(module: nn.Module) -> bool:
 class Attached(nn.Module):
     """A network with the block behind its submodule ``at``. Images ``(N, channels, H, W)`` to `Output`.
 
-    ``model`` is the original network, and ``block`` the block, or None. `detach` gives the original back.
+    ``model`` is the original network, and ``block`` the block, or None. `detach` gives the original back. Set
+    ``image_size`` to resize the images to this shorter side first.
     """
+
+    image_size: int | None = None
 
     def __init__(self, model: nn.Module, at: str, block: Block | None, layout: Layout, num_classes: int):
         super().__init__()
@@ -137,7 +141,7 @@ class Attached(nn.Module):
         self.training = model.training
 
     def forward(self, *inputs: Any, **named: Any) -> Output:
-        self._check_square(inputs)
+        inputs = self._prepared(*inputs)
         tap = self.tap
         tap.start("forward")
         try:
@@ -148,7 +152,7 @@ class Attached(nn.Module):
 
     def trace(self, x: Tensor) -> Trace:
         """The same computation as `forward`, with the intermediate maps as ``(N, channels, H, W)``."""
-        self._check_square((x,))
+        (x,) = self._prepared(x)
         tap = self.tap
         tap.start("trace")
         try:
@@ -163,7 +167,7 @@ class Attached(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The map that the block reads, ``(N, channels, H, W)``. The rest of the network is not computed."""
-        self._check_square((x,))
+        (x,) = self._prepared(x)
         self.tap.start("features")
         try:
             self.model(x)
@@ -183,12 +187,13 @@ class Attached(nn.Module):
             raise TembedError(self._miscalled())
         if self.block is None:
             return None
-        if torch.is_grad_enabled() and not matched.scores.requires_grad and self.block.match.score.weight.requires_grad:
+        scores, trained = matched.scores, self.block.match.score.weight.requires_grad
+        if scores is not None and torch.is_grad_enabled() and trained and not scores.requires_grad:
             raise TembedError(
                 f"the scores of the block behind {self.at!r} have no gradient, because it runs inside a reentrant "
                 "checkpoint: call torch.utils.checkpoint with use_reentrant=False"
             )
-        return matched.scores
+        return scores
 
     def _miscalled(self) -> str:
         if not is_exchanged(self.model.get_submodule(self.at)):
@@ -199,16 +204,29 @@ class Attached(nn.Module):
             "it behind another submodule (tembed.list_layers names them)"
         )
 
-    def _check_square(self, inputs: tuple[Any, ...]) -> None:
-        """Tokens of an image that is not square do not tell their grid, even if their number is a square."""
-        x = inputs[0] if inputs else None
-        if self.layout.kind != "tokens" or self.layout.grid is not None or not isinstance(x, Tensor) or x.ndim != 4:
-            return
-        if x.shape[2] != x.shape[3]:
+    def _prepared(self, *inputs: Any) -> tuple[Any, ...]:
+        """The inputs, the images among them resized. Refuses images whose tokens do not tell their grid."""
+        if not inputs or not isinstance(inputs[0], Tensor) or inputs[0].ndim != 4:
+            return inputs
+        x = inputs[0]
+        if self.image_size is not None:
+            x = _resized(x, self.image_size)
+        if self.layout.kind == "tokens" and self.layout.grid is None and x.shape[2] != x.shape[3]:
+            # Their number may be a square by chance: 2x8 tokens are not 4x4.
             raise TembedError(
                 f"the images are {x.shape[2]}x{x.shape[3]}, and the block was attached to a square grid of tokens: "
                 "attach it with `grid`"
             )
+        return (x, *inputs[1:])
+
+
+def _resized(x: Tensor, side: int) -> Tensor:
+    """Images whose shorter side is ``side``."""
+    height, width = x.shape[2:]
+    if min(height, width) == side:
+        return x
+    size = (round(side * height / min(height, width)), round(side * width / min(height, width)))
+    return F.interpolate(x, size, mode="bilinear", antialias=True)
 
 
 def logits_of(output: Any) -> Tensor:

@@ -69,7 +69,7 @@ def attach(
     f = found.to_map(run.seen[at].output)
     if f.shape[2:] == (1, 1):
         _warn(f"the map behind {at!r} is a single position, so the block sees one patch per image")
-    made = _make_block(block, f.shape[1], num_classes, found, start, block_options)
+    made = make_block(block, f.shape[1], num_classes, found, start, block_options)
     if made is not None:
         made.to(run.example.device, f.dtype).train(model.training)
         if _is_ignored(model, at, found, run.example):
@@ -108,7 +108,7 @@ def detach(model: Attached) -> nn.Module:
 # --- the block
 
 
-def _make_block(
+def make_block(
     kind: str, channels: int, num_classes: int, layout: Layout, start: str, options: dict[str, Any]
 ) -> Block | None:
     if kind == "none":

@@ -21,6 +21,7 @@ from tembed.reporting.output import discard, for_readers
 COMMANDS = {
     "models": "list the networks of Table 1 and their parameter counts",
     "data": "list, get, import, check and show datasets",
+    "layers": "list where the block can be attached in a network of timm or of yours",
     "train": "train a network on a dataset, or resume a run",
     "evaluate": "measure the accuracy of trained weights again",
     "runs": "print a table of runs",
@@ -29,10 +30,11 @@ COMMANDS = {
     "analyze": "draw the paper's figures for a trained run and measure its claims",
     "explain": "draw what a trained run sees in an image",
     "export": "write a trained network as an ONNX file or a folder for the Hugging Face hub",
+    "cache": "list or delete the cached features of frozen networks",
     "demo": "train two networks on generated images and write a report, in minutes",
 }
 
-COMPUTING = ("train", "evaluate", "analyze", "explain", "export", "demo")
+COMPUTING = ("layers", "train", "evaluate", "analyze", "explain", "export", "demo")
 """The commands that compute with torch in this process."""
 
 ARGUMENT = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")

@@ -6,11 +6,13 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from tembed.cli.renamed import renamed_flag
+from tembed.models.foreign import own_module, with_block
+from tembed.plugins import name_plugins
 from tembed.training.distributed.hardware import Hardware, first_process, under_torchrun
 from tembed.training.optimizers import optimizer_names
 from tembed.training.recipe import PRESETS, Constants, Recipe
@@ -36,7 +38,10 @@ class Train:
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     hardware: Annotated[Hardware, tyro.conf.arg(name="")] = field(default_factory=Hardware)
     preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "paper"
-    """the source of the defaults below: the paper's training (§4), or settings for the best accuracy in few epochs"""
+    """the source of the defaults below: the paper's training (§4); settings for the best accuracy in few epochs; or
+    those for a frozen network, which --freeze selects"""
+    block: Literal["embed", "aux", "none"] | None = None
+    """what to attach to a network from elsewhere: the block (default), deep supervision only, or nothing"""
     out: Path | None = None
     """the run folder; default: runs/MODEL-DATA-PRESET-SEED, with changed settings added to the name"""
     checkpoint_seconds: float = 60.0
@@ -49,7 +54,8 @@ class Train:
     @property
     def recipe(self) -> Recipe:
         """The settings as the plain recipe that Python code would give."""
-        return Recipe(**{each.name: getattr(self.settings, each.name) for each in dataclasses.fields(Recipe)})
+        recipe = Recipe(**{each.name: getattr(self.settings, each.name) for each in dataclasses.fields(Recipe)})
+        return dataclasses.replace(recipe, model=with_block(recipe.model, self.block))
 
 
 def main(arguments: list[str]) -> int:
@@ -65,6 +71,8 @@ def main(arguments: list[str]) -> int:
 
 def train_command(arguments: list[str]) -> int:
     command = parse(arguments)
+    if module := own_module(command.settings.model):
+        name_plugins([module])  # the user named it on this command
     from tembed.machine import WaitingPolicy
     from tembed.training import Stopped, train
     from tembed.training.environment import keep_freed_memory
@@ -113,10 +121,11 @@ def parse(arguments: list[str]) -> Train:
     """Parse the command line. ``--preset`` is read first, because it decides the defaults of the other flags."""
     arguments = renamed_flag(arguments, "--recipe", "--preset")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--preset", default="paper")
+    first.add_argument("--preset")
     try:
         name = first.parse_known_args(arguments)[0].preset
     except argparse.ArgumentError:  # tyro's own message is clearer
         name = "paper"
+    name = name or ("frozen" if "--freeze" in arguments else "paper")
     settings = Settings.from_preset(name, tyro.MISSING, tyro.MISSING)
-    return tyro.cli(Train, prog="tembed train", args=arguments, default=Train(settings))
+    return tyro.cli(Train, prog="tembed train", args=arguments, default=Train(settings, preset=name))

@@ -149,7 +149,11 @@ class Batches:
         if not self.augment:
             return self._normalised(self._rows[share]), self.images.labels[share].clone()
         draws = self._draws(epoch)
-        return self._normalised(self._crops(draws, share)), torch.from_numpy(self._labels[draws.order[share]])
+        return self.pictures(draws, share), torch.from_numpy(self._labels[draws.order[share]])
+
+    def pictures(self, draws: EpochDraws, share: slice) -> Tensor:
+        """The images of a share of the order in ``draws``, cropped and flipped as it says."""
+        return self._normalised(self._crops(draws, share))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, starting at step ``start``."""

@@ -1,6 +1,7 @@
 """The networks of the paper (§3.4, appendix A). Importing this package registers them all."""
 
 from tembed.models import densenet, resnet, wide_resnet
+from tembed.models.foreign import ForeignName, is_foreign, parse_foreign, with_block
 from tembed.models.network import Network, Output, Trace
 from tembed.models.origin import Origin
 from tembed.models.registry import (
@@ -13,6 +14,7 @@ from tembed.models.registry import (
 )
 
 __all__ = [
+    "ForeignName",
     "ModelInfo",
     "Network",
     "Origin",
@@ -21,9 +23,12 @@ __all__ = [
     "canonical_name",
     "create_model",
     "densenet",
+    "is_foreign",
     "list_models",
     "model_info",
+    "parse_foreign",
     "register_model",
     "resnet",
     "wide_resnet",
+    "with_block",
 ]

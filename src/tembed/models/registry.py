@@ -10,12 +10,15 @@ import torch
 from tembed import maximizers
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError
+from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
 from tembed.models.origin import Origin
 from tembed.paper import LABELS
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
 """Options of `FeatureEmbedding` that the ``-embed`` networks accept."""
+FOREIGN_OPTIONS = ("softmax_on_bn",)
+"""Those that a block with an identity shortcut accepts, which is how it starts in a foreign network."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,11 @@ def list_models() -> list[str]:
 
 
 def model_info(name: str) -> ModelInfo:
-    """Everything about a network, by its name or its label."""
+    """Everything about a network, by its name or its label. A foreign name is read, and nothing is imported for it."""
+    if is_foreign(name):
+        parsed = parse_foreign(name)
+        block = None if parsed.block == "none" else parsed.block
+        return ModelInfo(str(parsed), _not_registered, None, block, FOREIGN_OPTIONS if block == "embed" else ())
     info = _ENTRIES[canonical_name(name)]
     if info.block == "auto":
         info = ModelInfo(info.name, info.build, info.label, _find_block(info), info.options, info.defaults)
@@ -89,6 +96,8 @@ def model_info(name: str) -> ModelInfo:
 
 def canonical_name(name: str) -> str:
     """The registered name for a name or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
+    if is_foreign(name):
+        return str(parse_foreign(name))
     plain = _plain(name)
     plain = next((info.name for info in _ENTRIES.values() if info.label and _plain(info.label) == plain), plain)
     if plain not in _ENTRIES:
@@ -110,6 +119,8 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
             the RN networks (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``window`` for the block of the ``-embed``
             networks.
     """
+    if is_foreign(name):
+        _not_registered(name)
     info = _ENTRIES[canonical_name(name)]
     for argument, value, least in (("num_classes", num_classes, 1), ("input_size", input_size, 8)):
         if value < least:
@@ -124,6 +135,12 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
     model = info.build(num_classes, input_size, **options)
     model.origin = Origin(info.name, input_size, options)
     return model
+
+
+def _not_registered(name: object, *_: Any, **__: Any) -> Network:
+    raise TembedError(
+        f"{name} is not a network of this package: insert the block with tembed.attach, or train it with tembed.train"
+    )
 
 
 def shrinks_early(input_size: int) -> bool:

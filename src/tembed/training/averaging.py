@@ -2,7 +2,8 @@
 
 import copy
 
-from tembed.models import Network
+from torch import nn
+
 from tembed.training.checkpoints.state import State, copy_tensors
 from tembed.training.recipe import Recipe
 
@@ -10,12 +11,12 @@ from tembed.training.recipe import Recipe
 class Averaging:
     """Keeps ``state.average``: the mean weights and BN statistics over the last ``recipe.averaging`` of all steps."""
 
-    def __init__(self, recipe: Recipe, model: Network, steps: int):
+    def __init__(self, recipe: Recipe, model: nn.Module, steps: int):
         self.steps = recipe.epochs * steps
         self.first = self.steps - round(recipe.averaging * self.steps)
         self.model = copy.deepcopy(model) if recipe.averaging else None
 
-    def update(self, state: State, model: Network, done: int) -> None:
+    def update(self, state: State, model: nn.Module, done: int) -> None:
         """Include the weights after step ``done`` of the run (from 1)."""
         count = done - self.first
         if count < 1:
@@ -30,7 +31,7 @@ class Averaging:
             else:  # the number of batches that BN has seen
                 mean.copy_(tensor)
 
-    def of(self, state: State, model: Network) -> Network:
+    def of(self, state: State, model: nn.Module) -> nn.Module:
         """The network to evaluate: with the mean weights, or ``model`` itself before there is a mean."""
         if self.model is None or not state.average:
             return model

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tembed.data import load
 from tembed.data.batches import Batches
 from tembed.errors import TembedError
-from tembed.models import Network
 from tembed.reporting.progress import Progress
 from tembed.training.distributed.process_group import SINGLE_PROCESS, Forward, ProcessGroup
 from tembed.training.environment import reproducible
@@ -77,7 +77,7 @@ def evaluate(
 
 @torch.no_grad()
 def evaluate_batches(
-    model: Network,
+    model: nn.Module,
     batches: Batches,
     seed: int = 0,
     watch: Callable[[int, int], None] | None = None,

@@ -12,6 +12,7 @@ from tembed.data import load
 from tembed.data.batches import Batches
 from tembed.data.types import ImageSet, Splits
 from tembed.errors import TembedError, first_line
+from tembed.models import is_foreign
 from tembed.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.training.recipe import Recipe
 from tembed.training.schedule import derived_seed, image_side
@@ -50,9 +51,14 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
         )
     if recipe.train_images is not None:
         train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
+    mean, std = splits.mean, splits.std
+    if is_foreign(recipe.model):
+        from tembed.training.attached.building import normalisation
+
+        mean, std = normalisation(recipe, len(train.classes), min(splits.train.size)) or (mean, std)
     common: dict[str, Any] = {
-        "mean": splits.mean,
-        "std": splits.std,
+        "mean": mean,
+        "std": std,
         "rank": group.rank,
         "world_size": group.world,
     }
@@ -66,7 +72,7 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
         unchanged(splits.val),
         unchanged(splits.test),
     )
-    if recipe.batch_size == 1 or len(train) % recipe.batch_size == 1:
+    if not is_foreign(recipe.model) and (recipe.batch_size == 1 or len(train) % recipe.batch_size == 1):
         _check_single_image(recipe, inputs)
     return inputs
 

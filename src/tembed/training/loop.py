@@ -9,14 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
+from torch import nn
 
+from tembed.attachment.frozen import Frozen
 from tembed.data.batches import Batches
 from tembed.errors import TembedError
 from tembed.files import Lock, explained, locked
 from tembed.losses import EmbeddingLoss
 from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
-from tembed.models import Network
+from tembed.models import is_foreign
 from tembed.reporting.progress import Progress
+from tembed.training.attached.starting import start_network
 from tembed.training.averaging import Averaging
 from tembed.training.checkpoints.state import Sums, copy_tensors
 from tembed.training.checkpoints.storage import RunStorage
@@ -37,7 +40,7 @@ from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
 from tembed.training.stopping import Stopped, StopRequest, listening
-from tembed.training.weights import build
+from tembed.training.weights import AnyNetwork
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -156,15 +159,23 @@ class Training:
         self.images = len(inputs.train.images)
         self.steps = len(inputs.train)
         torch.manual_seed(derived_seed(recipe.seed, "weights"))
-        self.model = build(recipe, len(inputs.classes), inputs.side)
+        network = start_network(recipe, run, len(inputs.classes), inputs.side, progress, first=group.is_first)
+        self.network: AnyNetwork = network
+        self.model: nn.Module = network
+        frozen = None
+        if isinstance(network, Frozen):
+            self.model, frozen = network.top, network.frozen_tensors()
+            inputs = self.inputs = self._frozen_inputs(network)
         self.averaging = Averaging(recipe, self.model, self.steps)
         self.optimizer = make_optimizer(recipe, self.model)
         if self.hardware.compile:
+            if is_foreign(recipe.model):
+                raise TembedError(f"`compile` does not apply to {recipe.model}, an attached network; leave it out")
             compile_stages(self.model, len(inputs.train.indices(0, 0)))
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
         balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
         self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
-        self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer, lock)
+        self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer, lock, frozen)
         self.state = self.storage.resume(self.hardware, progress)
         self.saved = time.monotonic()
         self.crowd: Crowd | None = Crowd() if torch.get_num_threads() > 1 else None
@@ -207,7 +218,7 @@ class Training:
         rate = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate
-        output = self.forward(resized(images, side))
+        output = self.forward(images if self.recipe.freeze else resized(images, side))
         terms = self.loss.terms(output, labels)
         loss = self.loss.combine(terms)
         count = len(labels)
@@ -269,7 +280,7 @@ class Training:
     def test(self) -> None:
         """Test the best epoch's weights, once."""
         self.model.load_state_dict(self.state.best)
-        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.model))
+        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.network))
 
     def save(self) -> None:
         """Make the state the newest checkpoint."""
@@ -310,9 +321,29 @@ class Training:
             f"{self.recipe.data}; {self.storage.advice()}"
         )
 
+    # --- frozen networks
+
+    def _frozen_inputs(self, network: Frozen) -> Inputs:
+        """Inputs with the cached features. The first process computes them, and the others wait for it."""
+        from tembed.training.attached.features import frozen_inputs
+
+        def stop_if_asked() -> None:
+            if self.stop.number is not None:
+                raise Stopped(self.stop.number, "while computing features; those that are complete are kept")
+
+        (example,) = self.group.to_device(torch.empty(0))
+        network.to(example.device)
+        made = None
+        for first in (True, False):  # the others find everything in the cache
+            if self.group.is_first == first:
+                made = frozen_inputs(self.recipe, network, self.inputs, self.progress, stop_if_asked)
+            self.group.broadcast(True)
+        assert made is not None
+        return made
+
     # --- measuring and showing
 
-    def _evaluate(self, task: str, batches: Batches, model: Network) -> Evaluation:
+    def _evaluate(self, task: str, batches: Batches, model: nn.Module) -> Evaluation:
         watch, forward = self._watch(task), self.forward if model is self.model else None
         return evaluate_batches(model, batches, self.recipe.seed, watch, group=self.group, forward=forward)
 

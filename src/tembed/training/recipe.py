@@ -31,7 +31,7 @@ class Recipe:
     """What is trained, on what, and how. None means "what suits the model and the data"; `complete` fills it in."""
 
     model: str
-    """a network of `tembed models`, or the paper's label for it"""
+    """a network of `tembed models`, or the paper's label for it; or timm:NAME@LAYER, or my.module:factory@LAYER"""
     data: str
     """a dataset of `tembed data list`"""
     epochs: int = 200
@@ -44,6 +44,13 @@ class Recipe:
     """paper: pooled, 65/15/20 (§4); official: the data's own subsets, the default for imported data that has them"""
     split_seed: int = 0
     """decides the random split, and which images `train_images` selects"""
+
+    init: str | None = None
+    """start of an attached network: a weights file, a run, shipped weights, or random; by default its own weights"""
+    image_size: int | None = None
+    """resize the images to this shorter side for an attached network"""
+    freeze: bool = False
+    """keep an attached network as it is up to its layer, and train only the block and a new linear head behind it"""
 
     batch_size: int = 32
     """images per step (§4)"""
@@ -129,6 +136,7 @@ class Recipe:
         check_ranges(self)
         _check_name("optimizer", self.optimizer, optimizer_names())
         info = model_info(self.model)
+        self._check_attached()
         defaults: dict[str, Any] = {
             "weight": LAMBDA,
             "softmax_on_bn": False,
@@ -151,6 +159,21 @@ class Recipe:
             filled[name] = given if given is not None else default if applies else None
         filled |= self._complete_constants(info.name, filled["maximizer"])
         return dataclasses.replace(_with_warmup(self), **filled)
+
+    def _check_attached(self) -> None:
+        """Raise `TembedError` for fields that apply only to attached networks, or that do not go with `freeze`."""
+        from tembed.models import is_foreign
+
+        for name in ("init", "image_size", "freeze"):
+            if getattr(self, name) and not is_foreign(self.model):
+                raise TembedError(
+                    f"`{name}` does not apply to {self.model}, only to attached networks such as timm:NAME@LAYER or "
+                    "tembed:NAME@LAYER; leave it out"
+                )
+        if self.freeze and self.start_scale != 1:
+            raise TembedError("`start_scale` does not go with `freeze`, which computes features once; leave it out")
+        if self.freeze and self.flips != "random":
+            raise TembedError("`flips` does not go with `freeze`, which computes features once; leave it out")
 
     def _complete_constants(self, model: str, maximizer: str | None) -> dict[str, Any]:
         """The fields ``mu``, ``eta``, ``eps`` and ``constants`` for the maximizer of the completed recipe."""
@@ -241,6 +264,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "weight_decay": 1e-2,  # AdamW's usual value; not tuned
         "start_scale": 0.75,  # an epoch at 24 pixels takes 0.56 of the time at 32; the last epochs use the full side
     },
+    "frozen": {
+        "freeze": True,
+        "epochs": 30,  # each takes seconds
+        "optimizer": "adamw",
+        "lr": 3e-3,
+        "schedule": "one-cycle",
+        "batch_size": 128,
+        "weight_decay": 1e-2,  # AdamW's usual value; not tuned
+    },
 }
 """What each preset changes in the paper's training, and why. Network, loss, data and augmentation stay the same.
 
@@ -267,6 +299,7 @@ def check_ranges(recipe: Recipe) -> None:
         ("seed", r.seed >= 0, "at least 0"),
         ("split_seed", r.split_seed >= 0, "at least 0"),
         ("batch_size", r.batch_size >= 1, "at least 1"),
+        ("image_size", r.image_size is None or r.image_size >= 8, "at least 8"),
         ("lr", 0 < r.lr < math.inf, "positive"),
         ("betas", all(0 <= beta < 1 for beta in r.betas), "from 0 to below 1"),
         ("weight_decay", 0 <= r.weight_decay < math.inf, "at least 0"),

@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -185,8 +186,8 @@ def run_name(recipe: Recipe) -> str:
     preset = recipe.preset
     like = preset if preset in PRESETS else "paper"
     usual = Recipe.from_preset(like, recipe.model, recipe.data, split=PLAIN_SPLIT).complete()
-    start = f"{recipe.model}-{recipe.data}-"
-    owner = max((name for name in list_models() if start.startswith(f"{name}-")), key=len)
+    start = f"{safe_name(recipe.model)}-{recipe.data}-"
+    owner = max((name for name in list_models() if start.startswith(f"{name}-")), key=len, default="")
     if owner == recipe.model and recipe == dataclasses.replace(usual, seed=recipe.seed):
         return f"{start}{preset}-{recipe.seed}"
     marks = [
@@ -226,10 +227,15 @@ def _digest(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
     return hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()
 
 
+def safe_name(model: str) -> str:
+    """A network's name as part of a folder's name: ``timm-resnet18-layer3`` for ``timm:resnet18@layer3``."""
+    return re.sub(r"[^\w.-]", "-", model)
+
+
 def default_folder(recipe: Recipe) -> Path:
     """``runs/<run_name>`` for a complete recipe, or the folder of a run that an older version began."""
     runs = Path("runs")
-    old = Run(runs / f"{recipe.model}-{recipe.data}-{recipe.preset}-{recipe.seed}")
+    old = Run(runs / f"{safe_name(recipe.model)}-{recipe.data}-{recipe.preset}-{recipe.seed}")
     try:
         if old.recipe_path.exists() and old.recipe == recipe:
             return old.folder

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import tembed
+from tembed.attachment import Attached
+from tembed.attachment.frozen import Frozen
 from tembed.errors import TembedError, first_line
 from tembed.files import read_json, write_file
-from tembed.models import Network, Origin, canonical_name, create_model
+from tembed.models import Network, Origin, canonical_name, create_model, is_foreign, parse_foreign
 from tembed.training.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.training.pretrained import is_pretrained, read_pretrained
 from tembed.training.recipe import Recipe
@@ -21,6 +23,8 @@ from tembed.training.run import Run
 KIND = "weights"
 MAX_INPUT_SIZE = 2048
 """Largest side of the images that a weights file may ask for; it decides how much memory and time its use takes."""
+AnyNetwork = Network | Attached | Frozen
+"""A network of the paper, or one from elsewhere with the block."""
 WRAPPERS = ("_orig_mod", "module", "_forward_module")
 """Prefixes that torch.compile, data parallelism and launchers add to the names of what they wrap."""
 
@@ -32,7 +36,7 @@ class Trained:
     ``input_size`` is the images' shorter side. ``about`` holds the other fields of the file: the epoch, its accuracy.
     """
 
-    model: Network
+    model: AnyNetwork
     recipe: Recipe
     classes: tuple[str, ...]
     input_size: int
@@ -61,7 +65,7 @@ def export_weights(source: str | Path, path: str | Path, *, half: bool = False) 
     save_weights(path, tensors, record, half=half)
 
 
-def load(source: str | Path) -> Network:
+def load(source: str | Path) -> AnyNetwork:
     """The trained model of a run folder, a weights file, or shipped weights such as ``"rn26-embed/cifar10"``.
 
     A folder of `tembed.save_pretrained` works too. The model is in evaluation mode. `load_trained` also gives its
@@ -183,10 +187,21 @@ def _check_registered(path: Path, model: str) -> None:
     except TembedError as error:
         hint = "if a plugin registers this network, load it with --plugin MODULE"
         raise TembedError(f"{path}: {error}; {hint}") from None
+    if is_foreign(model):
+        from tembed.training.attached.sources import check_source
+
+        try:
+            check_source(parse_foreign(model))
+        except TembedError as error:
+            raise TembedError(f"{path}: {error}") from None
 
 
-def build(recipe: Recipe, classes: int, input_size: int) -> Network:
-    """The network of a complete recipe, freshly initialised."""
+def build(recipe: Recipe, classes: int, input_size: int) -> AnyNetwork:
+    """The network of a complete recipe, freshly initialised. An attached one has no particular weights."""
+    if is_foreign(recipe.model):
+        from tembed.training.attached.building import build_empty
+
+        return build_empty(recipe, classes, input_size)
     model = create_model(recipe.model, classes, input_size, **recipe.model_options())
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # like the batches
 

@@ -97,10 +97,11 @@ def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
     regime = dict(regime_of(recipe))
 
     def changes(preset: str) -> dict[str, Any]:
-        defaults = dict(regime_of(Recipe("rn26", "cifar10", **PRESETS[preset]).complete()))
+        defaults = dict(regime_of(Recipe(recipe.model, recipe.data, **PRESETS[preset]).complete()))
         return {name: value for name, value in regime.items() if name not in mentioned and value != defaults[name]}
 
-    preset = min(PRESETS, key=lambda name: len(changes(name)))
+    alike = [name for name, preset in PRESETS.items() if preset.get("freeze", False) == recipe.freeze]
+    preset = min(alike, key=lambda name: len(changes(name)))
     split = "65/15/20 split" if recipe.split == "paper" else "official split"
     images = "all training images" if recipe.train_images is None else f"{recipe.train_images:,} training images"
     words = [f"{preset} preset", f"{recipe.epochs} epochs", f"{split} {recipe.split_seed}", images]

@@ -1,12 +1,13 @@
 """Reads and writes the run folder during training: resuming, saving, and the files derived from the state."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tembed.errors import TembedError
 from tembed.files import Lock, write_json
-from tembed.models import Network
 from tembed.reporting.progress import Progress
 from tembed.training.checkpoints.state import State, gather, restore
 from tembed.training.distributed.hardware import Hardware
@@ -27,12 +28,14 @@ class RunStorage:
         run: Run,
         inputs: Inputs,
         group: ProcessGroup,
-        model: Network,
+        model: nn.Module,
         optimizer: Optimizer,
         lock: Lock | None = None,
+        frozen: Mapping[str, Tensor] | None = None,
     ):
+        """``frozen``: tensors that are not trained, which the weights file holds too."""
         self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
-        self.model, self.optimizer, self.lock = model, optimizer, lock
+        self.model, self.optimizer, self.lock, self.frozen = model, optimizer, lock, frozen or {}
 
     def resume(self, hardware: Hardware, progress: Progress) -> State:
         """The state to start from: the newest checkpoint, loaded into model and optimizer, or a new state."""
@@ -79,13 +82,13 @@ class RunStorage:
             "recipe": self.recipe.plain(),
             "classes": list(self.inputs.classes),
             "input_size": self.inputs.side,
-            "mean": list(splits.mean),
-            "std": list(splits.std),
+            "mean": list(self.inputs.train.mean),
+            "std": list(self.inputs.train.std),
             "data_sha256": splits.sha256,
             "epoch": best["epoch"],
             "val_accuracy": best["val_accuracy"],
         }
-        save_weights(self.run.best_path, state.best, record)
+        save_weights(self.run.best_path, {**self.frozen, **state.best}, record)
 
     def write_result(self, state: State, test: Evaluation) -> None:
         """Write the result of the run: the best epoch, and the test of its weights."""

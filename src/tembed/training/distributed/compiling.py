@@ -6,15 +6,14 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tembed.errors import TembedError
-from tembed.models import Network
 
 Stages = Callable[[Tensor], Tensor]
 
 
-def compile_stages(model: Network, batch: int) -> None:
+def compile_stages(model: nn.Module, batch: int) -> None:
     """Compile all but the block for training on ``batch`` images, in place. State-dict names do not change.
 
     Shapes are fixed, because torch takes many times as long to trace a DenseNet with dynamic ones. So each image side
@@ -25,7 +24,7 @@ def compile_stages(model: Network, batch: int) -> None:
         setattr(model, name, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
 
 
-def _for_training(model: Network, batch: int, plain: Stages, compiled: Stages) -> Stages:
+def _for_training(model: nn.Module, batch: int, plain: Stages, compiled: Stages) -> Stages:
     return lambda x: (compiled if model.training and len(x) == batch else plain)(x)
 
 

@@ -1,0 +1,78 @@
+"""A frozen network that is cut at a layer, and the block and a new linear head behind it."""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tembed.attachment.attached import Attached, Block
+from tembed.errors import TembedError
+from tembed.models import Output, Trace
+
+
+class Top(nn.Module):
+    """What is trained: the block, the mean over the map, and a linear head. Maps ``(N, d, H, W)`` to `Output`."""
+
+    def __init__(self, block: Block | None, channels: int, num_classes: int):
+        super().__init__()
+        self.num_classes = num_classes
+        self.block = block
+        self.head = nn.Linear(channels if block is None else block.out_channels, num_classes)
+
+    def forward(self, f: Tensor) -> Output:
+        scores = None
+        if self.block is not None:
+            if self.training and f.shape[0] * f.shape[2] * f.shape[3] == 1:
+                raise TembedError(
+                    "the block cannot train on one image whose map is a single patch, because a single value has no "
+                    "variance: give another `batch_size` or `train_images`"
+                )
+            f, scores = self.block(f)
+        return Output(self.head(f.mean((2, 3))), scores)
+
+    def trace(self, f: Tensor) -> Trace:
+        """The same computation as `forward`, with the intermediate maps."""
+        if self.block is None:
+            return Trace(f, None, None, None, None, f, self.head(f.mean((2, 3))))
+        matched = self.block.steps(f)
+        softmax = None if matched.scores is None else matched.scores.softmax(1)
+        logits = self.head(matched.features.mean((2, 3)))
+        return Trace(f, matched.scores, softmax, matched.mixing, matched.embedding, matched.features, logits)
+
+
+class Frozen(nn.Module):
+    """A network that stays as it is up to a layer, and a `Top` behind it. Images to `Output`.
+
+    ``trunk`` is the whole network, cut with `Attached.features`. It has no gradients and stays in evaluation mode.
+    """
+
+    top: Top
+
+    def __init__(self, trunk: Attached, top: Top):
+        super().__init__()
+        self.num_classes = top.num_classes
+        self.trunk = trunk.eval().requires_grad_(False)
+        self.block, self.head = top.block, top.head
+        self.__dict__["top"] = top  # shares block and head: registered again, it would repeat their names
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.trunk.eval()
+        self.top.train(mode)
+        return self
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """The map that the block reads: ``(N, channels, H, W)``."""
+        return self.trunk.features(x)
+
+    def forward(self, x: Tensor) -> Output:
+        return self.top(self.features(x))
+
+    def trace(self, x: Tensor) -> Trace:
+        """The same computation as `forward`, with the intermediate maps."""
+        return self.top.trace(self.features(x))
+
+    def frozen_tensors(self) -> dict[str, Any]:
+        """The tensors of the trunk under their names in this network's state dict."""
+        return {name: tensor for name, tensor in self.state_dict().items() if name.startswith("trunk.")}

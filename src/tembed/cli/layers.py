@@ -1,0 +1,46 @@
+"""``tembed layers``: where the block can be attached in a network."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Layers:
+    """List the submodules of a network that the block can be attached behind, with their output for one image."""
+
+    network: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NETWORK")]
+    """timm:NAME, tembed:NAME or my.module:factory"""
+    image_size: int | None = None
+    """side of the images; by default the one that the network expects, or 32 for the networks of this package"""
+    all: bool = False
+    """also list submodules inside of submodules that are listed"""
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(Layers, prog="tembed layers", args=arguments)
+    from tembed.attachment import list_layers
+    from tembed.models.foreign import own_module, parse_foreign
+    from tembed.plugins import name_plugins
+    from tembed.training.attached.sources import make_source
+
+    name = parse_foreign(command.network, layer=False)
+    if module := own_module(str(name)):
+        name_plugins([module])  # the user named it on this command
+    size = command.image_size or (32 if name.source == "tembed" else None)
+    source = make_source(name, 10, size or 224, resized=command.image_size is not None)
+    layers = list_layers(source.model, size)
+    rows = [("layer", "output", "layout", "channels", "map", "stride")]
+    for layer in layers:
+        if command.all or layer.name.count(".") <= 1:
+            height, width = layer.map_size
+            stride = " x ".join(f"{each:g}" for each in dict.fromkeys(layer.stride))
+            shape = " x ".join(map(str, layer.shape))
+            rows.append((layer.name, shape, str(layer.layout), str(layer.channels), f"{height}x{width}", stride))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if len(rows) - 1 < len(layers):
+        print(f"{len(layers) - len(rows) + 1} more inside of these: --all lists them")
+    return 0
