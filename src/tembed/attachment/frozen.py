@@ -1,6 +1,7 @@
 """A frozen network that is cut at a layer, and the block and a new linear head behind it."""
 
-from typing import Any, Self
+from collections.abc import Collection
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -44,12 +45,14 @@ class Frozen(nn.Module):
     """A network that stays as it is up to a layer, and a `Top` behind it. Images to `Output`.
 
     ``trunk`` is the whole network, cut with `Attached.features`. It has no gradients and stays in evaluation mode.
+    ``unused``: names of tensors of the original network that lie behind the layer, such as its head.
     """
 
     top: Top
 
-    def __init__(self, trunk: Attached, top: Top):
+    def __init__(self, trunk: Attached, top: Top, unused: Collection[str] = ()):
         super().__init__()
+        self.unused = frozenset(unused)
         self.num_classes = top.num_classes
         self.trunk = trunk.eval().requires_grad_(False)
         self.block, self.head = top.block, top.head
@@ -73,6 +76,11 @@ class Frozen(nn.Module):
         """The same computation as `forward`, with the intermediate maps."""
         return self.top.trace(self.features(x))
 
-    def frozen_tensors(self) -> dict[str, Any]:
+    def used_tensors(self) -> dict[str, Tensor]:
+        """The tensors of the original network that its features depend on."""
+        tensors = self.trunk.model.state_dict()
+        return {name: tensor for name, tensor in tensors.items() if name not in self.unused}
+
+    def frozen_tensors(self) -> dict[str, Tensor]:
         """The tensors of the trunk under their names in this network's state dict."""
         return {name: tensor for name, tensor in self.state_dict().items() if name.startswith("trunk.")}

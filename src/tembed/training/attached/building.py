@@ -38,7 +38,7 @@ def build_start(recipe: Recipe, classes: int, side: int) -> Built:
     source = _source(recipe, classes, side, pretrained=init is None)
     start = None if init in (None, RANDOM) else (tensors, str(init))
     model = _assemble(recipe, source, classes, side, start)
-    weights = checksum(source.model.state_dict())
+    weights = checksum(model.used_tensors() if isinstance(model, Frozen) else source.model.state_dict())
     about = {**source.about, "init": init or "its own weights", "weights_sha256": weights}
     if record.get("recipe"):
         about["init_recipe"] = record["recipe"]
@@ -79,11 +79,12 @@ def _assemble(
     else:
         trunk = attach(source.model, name.at, classes, example=size, block="none")
         x = make_example(source.model, size)
-        _load(source.model, start, recipe, behind_the_layer(trunk, x) if start else set())
+        unused = behind_the_layer(trunk, x)
+        _load(source.model, start, recipe, unused)
         channels = trunk.features(x).shape[1]
         trunk.image_size = recipe.image_size
         block = make_block(name.block, channels, classes, trunk.layout, "bystander", options)
-        made = Frozen(trunk, Top(block, channels, classes))
+        made = Frozen(trunk, Top(block, channels, classes), unused)
     return made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

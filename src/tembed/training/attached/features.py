@@ -119,7 +119,7 @@ def _about(recipe: Recipe, network: Frozen, inputs: Inputs, shape: tuple[int, ..
     """Everything that the features depend on. The seed of the run is not among it."""
     return {
         "model": recipe.model.removesuffix(":aux").removesuffix(":none"),
-        "weights": checksum(network.trunk.state_dict()),
+        "weights": checksum(network.used_tensors()),
         "data": recipe.data,
         "data_sha256": inputs.splits.sha256,
         "split": [recipe.split, recipe.split_seed, recipe.train_images],
