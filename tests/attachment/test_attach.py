@@ -3,7 +3,9 @@
 import copy
 import gc
 import pickle
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -287,6 +289,16 @@ def test_data_parallel_training_reduces_every_parameter() -> None:
         assert all(p.grad is not None for p in attached.parameters())
     finally:
         distributed.destroy_process_group()
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    timm_model("resnet10t")  # makes timm importable here
+    text = (Path(tembed.__file__).parents[2] / "docs" / "attach.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/attach.md", "exec"), names)
+    assert names["output"].scores.shape == (2, 10, 14, 14)
+    assert type(names["model"].layer3) is nn.Sequential
 
 
 def test_nothing_is_left_after_a_hundred_rounds() -> None:
