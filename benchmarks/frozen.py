@@ -27,7 +27,7 @@ from tembed.training.environment import keep_freed_memory
 from tembed.training.optimizers import make_optimizer
 from tembed.training.weights import build
 
-NORMALISATION = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 
 
 def epoch(model: torch.nn.Module, batches: Batches, recipe: Recipe) -> Callable[[int], float]:
@@ -59,14 +59,14 @@ def main() -> None:
     images = ImageSet(pixels, torch.randint(10, (count,)), classes, torch.arange(count))
 
     whole = Recipe.fast("rn26-embed", "cifar10").complete()
-    full = epoch(build(whole, 10, 32), Batches(images, whole.batch_size, **NORMALISATION), whole)
+    full = epoch(build(whole, 10, 32), Batches(images, whole.batch_size, mean=MEAN, std=STD), whole)
 
     recipe = Recipe.from_preset("frozen", "tembed:rn26@stage3", "cifar10", init="random").complete()
     views = tuple(
         np.random.default_rng(view).normal(size=(count, 8, 8, 128)).astype(np.float16) for view in range(VIEWS)
     )
     top = Top(FeatureEmbedding(128, 10, softmax_on_bn=True), 128, 10).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    cached = FeatureBatches(images, PRESETS["frozen"]["batch_size"], **NORMALISATION, views=views)
+    cached = FeatureBatches(images, PRESETS["frozen"]["batch_size"], mean=MEAN, std=STD, views=views)
     frozen = epoch(top, cached, recipe)
 
     frozen(0)  # warm-up

@@ -10,8 +10,6 @@ from sklearn.datasets import load_sample_images
 from tembed.cli.main import main
 from tembed.training import Run
 
-SIZE = ["--size", "96"]
-
 
 def store_photos(folder: Path, count: int) -> None:
     """JPEG files of many sizes in one folder per class: regions of the two photographs that come with scikit-learn."""
@@ -34,7 +32,7 @@ def test_photographs_to_figures(
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
     store_photos(tmp_path / "photos", 40)
-    assert main(["data", "import", "photos", "--name", "mine", *SIZE]) == 0
+    assert main(["data", "import", "photos", "--name", "mine"]) == 0
     line = (
         "train tembed:rn26@stage3 --data mine --init rn26/cifar10 --freeze --image-size 32 --batch-size 16 --epochs 8"
     )
@@ -42,7 +40,7 @@ def test_photographs_to_figures(
     result = Run.open("runs/mine").result
     assert result is not None
     assert result["test_accuracy"] > 0.7  # a temple is not a flower, even for a network that was trained on neither
-    assert main(["analyze", "runs/mine", "--images-per-class", "5", "--quiet"]) == 0
+    assert main(["analyze", "runs/mine", "--images-per-class", "3", "--quiet"]) == 0
     figures = {path.name for path in Path("runs/mine/analysis").glob("*.png")}
     assert {"geometry.png", "words.png"} <= figures, figures
     assert Path("runs/mine/analysis/report.html").exists()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tembed.attachment.layouts import Layout
 from tembed.embedding import DeepSupervision, FeatureEmbedding, Matched
 from tembed.errors import TembedError
-from tembed.models import Output, Trace
+from tembed.models import Origin, Output, Trace
 
 Block = FeatureEmbedding | DeepSupervision
 TAP = "_tembed_tap"
@@ -130,6 +130,7 @@ class Attached(nn.Module):
     """
 
     image_size: int | None = None
+    origin: Origin | None = None
 
     def __init__(self, model: nn.Module, at: str, block: Block | None, layout: Layout, num_classes: int):
         super().__init__()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tembed.attachment.attached import Attached, Block
 from tembed.errors import TembedError
-from tembed.models import Output, Trace
+from tembed.models import Origin, Output, Trace
 
 
 class Top(nn.Module):
@@ -49,6 +49,7 @@ class Frozen(nn.Module):
     """
 
     top: Top
+    origin: Origin | None = None
 
     def __init__(self, trunk: Attached, top: Top, unused: Collection[str] = ()):
         super().__init__()

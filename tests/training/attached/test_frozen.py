@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import threading
 import types
 from pathlib import Path
 
@@ -165,6 +166,34 @@ def test_an_interrupted_extraction_continues(named: str, tmp_path: Path) -> None
     assert (entry.folder / "train-0.npy").stat().st_mtime_ns == before
     reference = train(recipe, tmp_path / "reference")
     assert fingerprint(run.folder) == fingerprint(reference.folder)
+
+
+def test_a_run_waits_for_another_one_that_computes_the_same_features(named: str, tmp_path: Path) -> None:
+    recipe = recipe_of(named)
+    train(recipe, tmp_path / "reference")
+    (entry,) = entries()
+    lock = threading.Event()
+
+    class Wait(Said):
+        def say(self, line: str) -> None:
+            super().say(line)
+            if line.startswith("waiting for another run"):
+                lock.set()
+
+    def hold() -> None:
+        with locked(entry.folder / "lock"):
+            held.set()
+            lock.wait(60)
+
+    held = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    said = Wait()
+    run = train(recipe, tmp_path / "run", progress=said)
+    thread.join()
+    assert sum(line.startswith("waiting") for line in said.lines) == 1
+    assert fingerprint(run.folder) == fingerprint(tmp_path / "reference")
 
 
 def test_a_frozen_run_resumes_to_the_same_bits(named: str, tmp_path: Path) -> None:

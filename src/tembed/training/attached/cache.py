@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tembed.errors import TembedError
-from tembed.files import explained, locked, read_json, sync_folder, write_json
+from tembed.files import InUse, explained, locked, read_json, sync_folder, write_json
 
 HALF = np.dtype(np.float16)
 RESERVE = 2**28
@@ -53,11 +53,20 @@ class Entry:
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
     @contextmanager
-    def opened(self, about: dict[str, Any]) -> Iterator[None]:
-        """Make the folder and hold its lock: two runs that need the same features extract them once."""
-        with explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder / "lock"):
+    def opened(self, about: dict[str, Any], wait: Callable[[], None]) -> Iterator[None]:
+        """Make the folder and hold its lock, so that runs that need the same features compute them once.
+
+        ``wait`` is called again and again while another process holds it.
+        """
+        with ExitStack() as stack:
+            while True:
+                with explained(self.folder):
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(locked(self.folder / "lock"))
+                    break
+                except InUse:
+                    wait()
             if not (self.folder / "about.json").exists():
                 write_json(self.folder / "about.json", about)
             yield

@@ -6,6 +6,7 @@ and a random crop of each. Validation uses the image itself. The test at the end
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
@@ -31,6 +32,8 @@ VIEWS = 4
 FORMAT = 1
 CHUNK = 100
 """Images per forward pass of the extraction."""
+WAIT_SECONDS = 0.5
+"""How often a run looks whether another one has finished computing the features that it needs."""
 
 Maps = NDArray[np.float16]
 
@@ -78,7 +81,17 @@ def frozen_inputs(
     wanted: dict[str, tuple[Batches, int]] = {f"train-{view}": (train, view) for view in range(VIEWS)}
     wanted["val"] = (val, 0)
     found: dict[str, Maps] = {}
-    with entry.opened(about):
+    waiting = False
+
+    def wait() -> None:
+        nonlocal waiting
+        if not waiting:
+            progress.say(f"waiting for another run that computes the same features in {entry.folder}")
+        waiting = True
+        stop_if_asked()
+        time.sleep(WAIT_SECONDS)
+
+    with entry.opened(about, wait):
         for name, (batches, _) in wanted.items():
             maps = entry.read(name, (len(batches.images), *shape))
             if not isinstance(maps, str):
