@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,46 @@ def _children(pid: int) -> list[int]:
         ranks = [int(entry.partition(b"=")[2]) for entry in environment if entry.startswith(b"LOCAL_RANK=")]
         found.update({rank: int(child) for rank in ranks})
     return [found[rank] for rank in sorted(found)]
+
+
+def listening_addresses(pids: Sequence[int]) -> set[str]:
+    """The hexadecimal addresses to which these processes listen."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                inodes.add(os.readlink(link))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_processes_of_one_machine_are_reached_by_nobody_else_and_leave_nothing(
+    tmp_path: Path, worlds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They listen to the loopback interface only, 127.0.0.1, and meet at a file that is gone afterwards."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    process = _command(tmp_path / "run", worlds)
+    deadline = time.monotonic() + TIMEOUT
+    while not (tmp_path / "run" / "environment.json").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (meeting,) = temporary.glob("tembed-*/store")
+    assert meeting.parent.stat().st_mode & 0o077 == 0
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    assert listening_addresses([process.pid, *map(int, children)]) == {"0100007F"}
+    process.kill()
+    process.communicate(timeout=TIMEOUT)
+    while any(Path(f"/proc/{child}").exists() for child in children) or list(temporary.glob("tembed-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -19,6 +19,8 @@ from tembed.experiments.grid.worker import GridJob, request_stop, start_worker
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for an answer from the cluster's address."""
+START = "RAY_AUTH_MODE=token ray start --head"
+"""Starts a cluster with a token. Ray listens to all interfaces, and without a token whoever reaches it runs code."""
 NO_SUCH_FOLDER = -1000
 """Returned instead of an exit code by a task on a node that does not see the folder of runs."""
 
@@ -108,8 +110,8 @@ def connect(address: str) -> Any:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = first_line(error)
         raise TembedError(
-            f"no Ray cluster answers at {address!r} ({reason}): start one with `ray start --head`, or give the "
-            "`address` that it printed"
+            f"no Ray cluster answers at {address!r} ({reason}): start one with '{START}', or give the "
+            "`address` of one; a cluster with a token needs RAY_AUTH_MODE=token and that token here, too"
         ) from None
     return ray
 
@@ -124,7 +126,7 @@ def check_reachable(address: str) -> None:
     except (OSError, OverflowError) as error:
         raise TembedError(
             f"nothing answers at `address` {address} ({getattr(error, 'strerror', None) or error}): check that the "
-            "head node is up, and that `ray start --head` printed this address"
+            "head node is up, and that 'ray start' printed this address"
         ) from None
 
 

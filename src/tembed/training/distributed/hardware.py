@@ -2,10 +2,16 @@
 
 import dataclasses
 import os
+import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from tembed.errors import TembedError
+
+MEETING_PLACE = "TEMBED_MEETING_PLACE"
+"""Environment variable with the file at which the processes that a launcher started on one machine find each other."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,12 @@ class Hardware:
         """The fields of a complete `Hardware` as run folders and results record them."""
         names = {"compile": "compiled"}
         return {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
+
+
+def leave_meeting_place(environment: Mapping[str, str]) -> None:
+    """Remove the folder of the file at which the processes met, if there is one."""
+    if MEETING_PLACE in environment:
+        shutil.rmtree(Path(environment[MEETING_PLACE]).parent, ignore_errors=True)
 
 
 def under_torchrun() -> bool:

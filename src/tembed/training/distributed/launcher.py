@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import tembed
 from tembed.errors import TembedError
 from tembed.machine import ASLEEP, CHOICE, POLICIES, cores
 from tembed.reporting.progress import Progress
-from tembed.training.distributed.hardware import Hardware
+from tembed.training.distributed.hardware import MEETING_PLACE, Hardware, leave_meeting_place
 from tembed.training.recipe import Recipe
 from tembed.training.stopping import Stopped, StopRequest, listening
 
@@ -121,6 +122,8 @@ def _started(job: Job) -> Iterator[list[Process]]:
     common, node = _common(job.hardware), int(os.environ.get("NODE_RANK", 0)) if (job.hardware.nodes or 1) > 1 else 0
     processes: list[Process] = []
     try:
+        if (job.hardware.nodes or 1) == 1:
+            common |= _private_connection()
         for local in range(job.hardware.devices or 1):
             ours, theirs = Pipe()
             with theirs:
@@ -143,10 +146,22 @@ def _started(job: Job) -> Iterator[list[Process]]:
                 os.killpg(each.process.pid, signal.SIGKILL)  # its own children too
             each.process.wait()
             each.connection.close()
+        leave_meeting_place(common)
+
+
+def _private_connection() -> dict[str, str]:
+    """Environment variables by which processes of one machine find each other, without a port that others can reach.
+
+    They meet at a file in a folder that only this user can read, and listen to the loopback interface only. A store
+    behind a port would listen to all interfaces, and serve anyone.
+    """
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+    interfaces = {name: os.environ.get(name, loopback) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
+    return {MEETING_PLACE: str(Path(tempfile.mkdtemp(prefix="tembed-")) / "store"), **interfaces}
 
 
 def _common(hardware: Hardware) -> dict[str, str]:
-    """Environment variables of all processes: where they connect, how many threads they use, how threads wait."""
+    """Environment variables of all processes: where machines connect, how many threads they use, how threads wait."""
     given = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK") if name in os.environ}
     if (hardware.nodes or 1) > 1:
         if len(given) < 3 or not 0 <= int(given["NODE_RANK"]) < (hardware.nodes or 1):
@@ -155,9 +170,7 @@ def _common(hardware: Hardware) -> dict[str, str]:
                 f"free port of the first one, and NODE_RANK to 0 ... {(hardware.nodes or 1) - 1}; or use torchrun"
             )
     else:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            given = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        given = {}
     home = str(Path(tembed.__file__).parents[1])
     given["PYTHONPATH"] = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     if "OMP_NUM_THREADS" not in os.environ and hardware.accelerator == "cpu":

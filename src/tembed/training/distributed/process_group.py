@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from tembed.errors import TembedError, first_line
 from tembed.models import Output
-from tembed.training.distributed.hardware import Hardware, under_torchrun
+from tembed.training.distributed.hardware import MEETING_PLACE, Hardware, under_torchrun
 
 Forward = Callable[[Tensor], Output]
 
@@ -82,6 +83,8 @@ class FabricGroup(ProcessGroup):
         self.fabric = _fabric(hardware)
         self.world = hardware.world
         try:
+            if self.world > 1 and MEETING_PLACE in os.environ:
+                _meet(hardware)
             self.fabric.launch()
         except (OSError, RuntimeError) as error:
             if self.world == 1:
@@ -164,6 +167,16 @@ def _fabric(hardware: Hardware) -> Any:
         )
     except (ValueError, RuntimeError, TypeError) as error:
         raise TembedError(f"lightning-fabric cannot work with {hardware.record()}: {first_line(error)}") from None
+
+
+def _meet(hardware: Hardware) -> None:
+    """Connect the processes that the launcher started on this machine; lightning-fabric keeps their connection."""
+    torch.distributed.init_process_group(
+        "nccl" if hardware.accelerator == "cuda" else "gloo",
+        init_method=f"file://{os.environ[MEETING_PLACE]}",
+        rank=int(os.environ["LOCAL_RANK"]),
+        world_size=hardware.world,
+    )
 
 
 def _no_buffer_sync() -> dict[str, Any]:

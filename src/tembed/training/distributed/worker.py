@@ -9,6 +9,7 @@ from typing import Any
 from tembed.errors import TembedError
 from tembed.plugins import load_plugins, named_plugins
 from tembed.reporting.progress import Progress
+from tembed.training.distributed.hardware import leave_meeting_place
 from tembed.training.distributed.process_group import ConnectionLost
 from tembed.training.environment import keep_freed_memory
 from tembed.training.loop import work
@@ -63,6 +64,7 @@ def _end_with_launcher(connection: Connection) -> None:
     try:
         connection.recv()
     except (EOFError, OSError):
+        leave_meeting_place(os.environ)  # the launcher was killed before it could
         os._exit(1)
 
 
