@@ -37,6 +37,7 @@ def test_the_window_is_half_the_map() -> None:
     assert half_window(8, 8) == (4, 4)  # CIFAR
     assert half_window(11, 11) == half_window(10, 10) == (5, 5)  # Mini-ImageNet
     assert half_window(1, 3) == (1, 1)
+    assert (half_window(6, 10), half_window(11, 4)) == ((3, 5), (5, 2))  # rows first
 
 
 @pytest.mark.parametrize("size", MAPS)

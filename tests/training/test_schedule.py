@@ -1,5 +1,7 @@
 """Rate, image side and seeds are functions of the position in a run."""
 
+import math
+
 import pytest
 
 from tembed.training import Recipe
@@ -24,6 +26,13 @@ def test_one_cycle_rises_once_and_falls_to_nearly_zero(steps: int) -> None:
     if steps == 1000:
         assert abs(top - 0.2 * steps) <= 1
         assert rates[-1] < 1e-4 * FAST.lr
+
+
+def test_the_cosine_begins_where_the_warm_up_ends() -> None:
+    """Of 1000 steps 200 rise: the cosine passes its half way at step 600, and three quarters of its way at 800."""
+    rates = [learning_rate(FAST, step, 1000) / FAST.lr for step in (0, 99, 199, 200, 400, 600, 800)]
+    half = math.sqrt(0.5)
+    assert rates == pytest.approx([1 / 200, 0.5, 1, 1, (1 + half) / 2, 0.5, (1 - half) / 2])
 
 
 @pytest.mark.parametrize("full", [16, 32, 84])
