@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -69,7 +69,8 @@ def ways(model: nn.Module, images: Tensor, file: Path) -> dict[str, Call]:
 def measure(name: str, batch: int, folder: Path) -> dict[str, list[Times]]:
     model_name, _, maximizer = name.partition(" ")
     torch.manual_seed(0)
-    model = create_model(model_name, 10, **({"maximizer": maximizer} if maximizer else {})).eval()
+    options: dict[str, Any] = {"maximizer": maximizer} if maximizer else {}
+    model = create_model(model_name, 10, **options).eval()
     file = folder / f"{name.replace(' ', '-')}.onnx"
     if not file.exists():
         to_onnx(model, file, mean=MEAN, std=STD)
