@@ -58,7 +58,7 @@ def test_every_field_of_a_recipe_changes_its_name() -> None:
         recipes.append(dataclasses.replace(RECIPE, **changed))
     attached = dataclasses.replace(RECIPE, model="tembed:rn26@stage3", softmax_on_bn=None, smooth_shortcut=None)
     attached = dataclasses.replace(attached, start_scale=1.0, maximizer=None)
-    starts = {"init": "random", "image_size": 64, "freeze": True}
+    starts = {"init": "random", "init_rate": 0.1, "image_size": 64, "freeze": True}
     recipes += [dataclasses.replace(attached, **{name: value}) for name, value in starts.items()]
     base = dataclasses.replace(RECIPE, maximizer="entropic")
     recipes += [dataclasses.replace(base, **{name: 1.5}) for name in ("mu", "eta", "eps")]

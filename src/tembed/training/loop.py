@@ -40,6 +40,7 @@ from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
 from tembed.training.stopping import Stopped, StopRequest, listening
+from tembed.training.transfer import slow_down
 from tembed.training.weights import AnyNetwork
 
 CHECKPOINT_SECONDS = 60.0
@@ -159,7 +160,7 @@ class Training:
         self.images = len(inputs.train.images)
         self.steps = len(inputs.train)
         torch.manual_seed(derived_seed(recipe.seed, "weights"))
-        network = start_network(recipe, run, len(inputs.classes), inputs.side, progress, first=group.is_first)
+        network, loaded = start_network(recipe, run, inputs.classes, inputs.side, progress, first=group.is_first)
         self.network: AnyNetwork = network
         self.model: nn.Module = network
         frozen = None
@@ -168,6 +169,8 @@ class Training:
             inputs = self.inputs = self._frozen_inputs(network)
         self.averaging = Averaging(recipe, self.model, self.steps)
         self.optimizer = make_optimizer(recipe, self.model)
+        if recipe.init_rate != 1:
+            slow_down(self.optimizer, self.model, loaded, recipe.init_rate)
         if self.hardware.compile:
             if is_foreign(recipe.model):
                 raise TembedError(f"`compile` does not apply to {recipe.model}, an attached network; leave it out")
@@ -217,7 +220,7 @@ class Training:
         torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.group.noise_key))  # the maximizer's noise
         rate = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
         for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
+            parameters["lr"] = rate * parameters.get("scale", 1.0)
         output = self.forward(images if self.recipe.freeze else resized(images, side))
         terms = self.loss.terms(output, labels)
         loss = self.loss.combine(terms)

@@ -46,7 +46,9 @@ class Recipe:
     """decides the random split, and which images `train_images` selects"""
 
     init: str | None = None
-    """start of an attached network: a weights file, a run, shipped weights, or random; by default its own weights"""
+    """weights to start from: a run, a weights file or shipped weights; for an attached network also random"""
+    init_rate: float = 1.0
+    """learning rate of the weights that the network starts from, as a share of that of the new ones"""
     image_size: int | None = None
     """resize the images to this shorter side for an attached network"""
     freeze: bool = False
@@ -161,15 +163,19 @@ class Recipe:
         return dataclasses.replace(_with_warmup(self), **filled)
 
     def _check_attached(self) -> None:
-        """Raise `TembedError` for fields that apply only to attached networks, or that do not go with `freeze`."""
+        """Raise `TembedError` for fields that apply only to some starts, or that do not go with `freeze`."""
         from tembed.models import is_foreign
 
-        for name in ("init", "image_size", "freeze"):
+        for name in ("image_size", "freeze"):
             if getattr(self, name) and not is_foreign(self.model):
                 raise TembedError(
                     f"`{name}` does not apply to {self.model}, only to attached networks such as timm:NAME@LAYER or "
                     "tembed:NAME@LAYER; leave it out"
                 )
+        if self.init == "random" and not is_foreign(self.model):
+            raise TembedError(f"`init` is random, which is how {self.model} starts anyway; leave it out")
+        if self.init_rate != 1 and (self.freeze or self.init == "random" or not (self.init or is_foreign(self.model))):
+            raise TembedError("`init_rate` needs weights to start from that are trained further; leave it out")
         if self.freeze and self.start_scale != 1:
             raise TembedError("`start_scale` does not go with `freeze`, which computes features once; leave it out")
         if self.freeze and self.flips != "random":
@@ -301,6 +307,7 @@ def check_ranges(recipe: Recipe) -> None:
         ("batch_size", r.batch_size >= 1, "at least 1"),
         ("image_size", r.image_size is None or r.image_size >= 8, "at least 8"),
         ("lr", 0 < r.lr < math.inf, "positive"),
+        ("init_rate", 0 <= r.init_rate <= 1, "from 0 to 1"),
         ("betas", all(0 <= beta < 1 for beta in r.betas), "from 0 to below 1"),
         ("weight_decay", 0 <= r.weight_decay < math.inf, "at least 0"),
         ("warmup", r.warmup is None or 0 <= r.warmup < 1, "from 0 to below 1"),

@@ -74,7 +74,7 @@ def test_a_network_of_timm_trains_and_is_evaluated_and_traced(tmp_path: Path) ->
 
 
 def test_fields_of_attached_networks_do_not_apply_to_ours() -> None:
-    for field, value in (("init", "random"), ("freeze", True), ("image_size", 32)):
+    for field, value in (("freeze", True), ("image_size", 32)):
         with pytest.raises(TembedError, match=f"`{field}` does not apply to rn26"):
             Recipe("rn26", "tiny", **{field: value}).complete()
     with pytest.raises(TembedError, match="`start_scale`"):

@@ -39,12 +39,18 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
-        kernels, rest = self.param_groups
-        for weight in kernels["params"]:
-            if weight.grad is not None:
-                self._step_kernels(weight, kernels["lr"], kernels["betas"][0], kernels["weight_decay"])
+        for kernels in (group for group in self.param_groups if group["hidden"]):
+            for weight in kernels["params"]:
+                if weight.grad is not None:
+                    self._step_kernels(weight, kernels["lr"], kernels["betas"][0], kernels["weight_decay"])
         self.adamw.state = self.state  # one state for both, as checkpoints save it
-        self.adamw.param_groups[0].update(lr=REST * rest["lr"], betas=rest["betas"], weight_decay=rest["weight_decay"])
+        self.adamw.param_groups = [
+            self.adamw.defaults
+            | {name: group[name] for name in ("params", "betas", "weight_decay")}
+            | {"lr": REST * group["lr"]}
+            for group in self.param_groups
+            if not group["hidden"]
+        ]
         self.adamw.step()
 
     def _step_kernels(self, weight: Tensor, rate: float, beta: float, decay: float) -> None:
