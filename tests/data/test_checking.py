@@ -59,6 +59,14 @@ def test_duplicates_tell_equal_pixels_from_equal_files_and_have_numbers_without_
     assert str(group).startswith("image 0 (cat) = image 18 (dog) (across classes")
 
 
+def test_only_test_images_count_as_also_in_train_or_val(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    files = make.class_folders({"cat": 9, "dog": 9}, top=("train/", "val/", "test/"))
+    files["test/cat/x.png"] = files["train/cat/000.png"]
+    files["val/dog/x.png"] = files["val/dog/y.png"] = files["train/dog/000.png"]
+    import_images(make.folder(tmp_path / "pets", files), "pets")
+    assert check("pets").across_splits["official"] == (2, 1)
+
+
 def test_no_duplicates_are_reported_if_there_are_none(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     import_images(make.folder(tmp_path / "pets", make.class_folders({"cat": 9, "dog": 9})), "pets")
     result = check("pets")

@@ -102,6 +102,19 @@ def test_each_image_keeps_the_name_of_its_file(root: Path, tmp_path: Path, make:
     assert len(set(splits.train.files + splits.val.files + splits.test.files)) == 40  # type: ignore[operator]
 
 
+def test_the_papers_data_is_pooled_by_default_and_other_data_keeps_its_own_split(
+    root: Path, tmp_path: Path, make: SimpleNamespace, pin: Callable[[str, Path], str]
+) -> None:
+    path = make.zip(tmp_path / "c.zip", make.cifar10_files("folders"))
+    pin("cifar10", path)
+    import_images(path, "cifar10")
+    import_images(path, "mine")
+    assert load("cifar10").split == "paper"
+    mine = load("mine")
+    assert mine.split == "official"
+    assert {name.split("/")[0] for name in mine.test.files or ()} == {"test"}
+
+
 def test_images_that_share_a_file_have_no_file_names(
     root: Path, tmp_path: Path, make: SimpleNamespace, pin: Callable[[str, Path], str]
 ) -> None:

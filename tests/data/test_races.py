@@ -1,5 +1,6 @@
 """Imports and downloads of one name at the same time: all succeed, with the same result."""
 
+import fcntl
 import hashlib
 import os
 import threading
@@ -10,10 +11,11 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tembed.data import Download, NpmPackage, catalogue, get, import_images
+from tembed.data import Download, NpmPackage, catalogue, get, import_images, storage
 from tembed.data.storage import open_stored
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
@@ -51,6 +53,22 @@ def test_of_two_different_imports_of_one_name_one_succeeds_and_the_other_says_wh
         found = set(pool.map(attempt, range(10 * WORKERS)))
     refused = f"{root / 'pets'} already holds other images: choose another name, or remove that folder first"
     assert found == {refused, open_stored(root, "pets").sha256}
+
+
+def test_a_dataset_is_put_in_place_while_no_other_process_can_remove_it(
+    root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rename(*arguments: Any) -> None:
+        other = os.open(root, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+        real(*arguments)
+
+    real = storage._rename
+    monkeypatch.setattr(storage, "_rename", rename)
+    import_images(make.zip(tmp_path / "pets.zip", make.class_folders({"cat": 4})), "pets")
+    assert open_stored(root, "pets").classes == ("cat",)
 
 
 class Slow(BaseHTTPRequestHandler):

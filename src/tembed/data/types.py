@@ -1,6 +1,6 @@
 """The types that travel from the disk to the training loop."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ class ImageSet:
     indices: Tensor
     part_map: Tensor | None = None
     parts: tuple[str, ...] = ()
-    files: tuple[str, ...] | None = None
+    files: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)

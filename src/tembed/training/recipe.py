@@ -131,7 +131,6 @@ class Recipe:
         Raises `TembedError` for a value that is out of range or unknown, or for a field that does not apply.
         """
         from tembed.data import dataset
-        from tembed.data.splits import default_split
         from tembed.models import model_info
         from tembed.training.optimizers import optimizer_names
 
@@ -153,7 +152,11 @@ class Recipe:
                         f"{_nearest(name, defaults)}"
                     )
             defaults |= source
-        filled: dict[str, Any] = {"model": info.name, "split": self.split or default_split(self.data, root)}
+        filled: dict[str, Any] = {"model": info.name}
+        if self.split is None:
+            from tembed.data.splits import default_split  # imports NumPy and looks at the disk
+
+            filled["split"] = default_split(self.data, root)
         for name, default in defaults.items():
             applies, given = info.has_scores if name == "weight" else name in info.options, getattr(self, name)
             if given is not None and not applies:

@@ -307,6 +307,14 @@ def test_subset_folders_beside_other_folders_are_refused(root: Path, tmp_path: P
         import_images(make.folder(tmp_path / "pets", files), "pets")
 
 
+def test_a_class_without_images_in_any_subset_gets_a_line(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    folder = make.folder(tmp_path / "pets", make.class_folders(PETS, top=("train/", "test/")))
+    for name in ("train/bear", "test/bear", "test/cat/old"):
+        (folder / name).mkdir()
+    notes = import_images(folder, "pets").manifest["notes"]
+    assert notes == ["class 'bear' has no images and is left out"]
+
+
 def test_jfif_files_are_images(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = {
         name.replace("dog", "fox").replace(".png", ".jfif"): data for name, data in make.class_folders(PETS).items()

@@ -27,9 +27,6 @@ DECODED_BYTES = 64 << 20  # of pixels in a batch
 WORTH_PROCESSES = 2000  # images; below this, starting processes takes longer than decoding
 LONGER = 1.25  # long to short side, above which an image counts as oblong
 
-Side = tuple[int, int]
-"""Width and height."""
-
 
 class Item(NamedTuple):
     """An image that is still in its file."""
@@ -55,7 +52,7 @@ def decode_items(
     A broken image raises an error that names it. If broken images are to be skipped, its name and the reason are
     appended to ``left_out`` instead. At the end, ``notes`` gets a line about how oblong images were fitted.
     """
-    expected, first = (None, "") if options.size is not None else _first_size(archive, items)
+    expected, first = (None, "") if options.size is not None else _first_side(archive, items)
     shapes = _Shapes(options.fit)
     done = 0
     for batch, decoded in _decode_batches(archive, items, options, expected):
@@ -72,8 +69,8 @@ def decode_items(
             if one.pixels is None:
                 assert expected is not None
                 raise NeedsSize(
-                    f"{where(archive, item.name)} is {one.width}x{one.height}, but {first} is "
-                    f"{expected[0]}x{expected[1]}: give `size`"
+                    f"{where(archive, item.name)} is {one.width}x{one.height}, but {first} is {expected}x{expected}: "
+                    "give `size`"
                 )
             shapes.add(item.name, one)
             images.append(one.pixels)
@@ -88,8 +85,8 @@ def decode_items(
     notes.extend(shapes.notes())
 
 
-def _first_size(archive: Archive, items: list[Item]) -> tuple[Side | None, str]:
-    """The size of the first image that is not broken, which all others must have, and its name."""
+def _first_side(archive: Archive, items: list[Item]) -> tuple[int | None, str]:
+    """The side of the first image that is not broken, which all others must have, and its name."""
     for item in items:
         try:
             with quiet_pillow():
@@ -102,7 +99,7 @@ def _first_size(archive: Archive, items: list[Item]) -> tuple[Side | None, str]:
         if not width == height <= MAX_SIDE:
             what = "not square" if width != height else f"larger than {MAX_SIDE}x{MAX_SIDE}"
             raise NeedsSize(f"{where(archive, item.name)} is {width}x{height}, {what}: give `size`")
-        return (width, height), item.name
+        return width, item.name
     return None, ""
 
 
@@ -136,10 +133,10 @@ class _Shapes:
 
 
 def _decode_batches(
-    archive: Archive, items: list[Item], options: Options, expected: Side | None
+    archive: Archive, items: list[Item], options: Options, expected: int | None
 ) -> Iterator[tuple[Batch, list[Picture | str]]]:
     """Batches in order; a few more than there are processes are decoded ahead."""
-    side = options.size or (expected[0] if expected is not None else 1)
+    side = options.size or expected or 1
     most = max(1, min(BATCH_IMAGES, DECODED_BYTES // (3 * side * side)))
     workers = cores()
     with ExitStack() as stack:
@@ -185,7 +182,7 @@ def _encoded_batches(archive: Archive, items: list[Item], most: int) -> Iterator
         yield batch
 
 
-def _decode_all(encoded: list[bytes | str], size: int | None, fit: Fit, expected: Side | None) -> list[Picture | str]:
+def _decode_all(encoded: list[bytes | str], size: int | None, fit: Fit, expected: int | None) -> list[Picture | str]:
     """Decode each image, or pass on why it cannot be read."""
     found: list[Picture | str] = []
     with quiet_pillow():

@@ -59,20 +59,16 @@ def decode(data: bytes, size: int | None = None, fit: Fit = "crop") -> UInt8:
     return pixels
 
 
-def decode_picture(
-    data: bytes, size: int | None = None, fit: Fit = "crop", expected: tuple[int, int] | None = None
-) -> Picture:
-    """An image and the size it had. One that has not the ``expected`` width and height is not decoded."""
+def decode_picture(data: bytes, size: int | None = None, fit: Fit = "crop", expected: int | None = None) -> Picture:
+    """An image and the size it had. One that is not a square of the ``expected`` side is not decoded."""
     try:
         with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
-            if expected is not None and expected not in (image.size, image.size[::-1]):
+            if expected is not None and image.size != (expected, expected):
                 return Picture(None, *image.size)
             upright = _upright(image, _to_rgb(image))
             width, height = upright.size
-            if expected is not None and expected != upright.size:
-                return Picture(None, width, height)
             return Picture(np.asarray(upright if size is None else fitted(upright, size, fit)), width, height)
     except BrokenImageError:
         raise
