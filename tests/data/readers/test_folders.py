@@ -13,8 +13,10 @@ import pytest
 from PIL import Image
 
 from tembed.data import import_images, load
+from tembed.data.importing import recognise
 from tembed.data.readers import decoding, folders, images
-from tembed.data.readers.reading import Origin
+from tembed.data.readers.archives import open_archive
+from tembed.data.readers.reading import Options, Origin
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
@@ -313,6 +315,18 @@ def test_a_class_without_images_in_any_subset_gets_a_line(root: Path, tmp_path: 
         (folder / name).mkdir()
     notes = import_images(folder, "pets").manifest["notes"]
     assert notes == ["class 'bear' has no images and is left out"]
+
+
+@pytest.mark.parametrize(("size", "images"), [(None, 4), (4, 16), (32, 1)])
+def test_a_batch_is_limited_by_its_decoded_bytes(
+    tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, size: int | None, images: int
+) -> None:
+    """Room for four images of 8x8: sixteen of 4x4, but only one of 32x32."""
+    monkeypatch.setattr(decoding, "DECODED_BYTES", 4 * 3 * 8 * 8)
+    with open_archive(make.folder(tmp_path / "pets", make.class_folders({"cat": 20, "dog": 20}))) as archive:
+        found = [len(chunk.labels) for chunk in recognise(archive, Options(size)).chunks]
+    assert max(found) == images
+    assert sum(found) == 40
 
 
 def test_jfif_files_are_images(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
