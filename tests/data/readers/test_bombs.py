@@ -6,10 +6,14 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from tembed.data import import_images
+from tembed.errors import TembedError
 
 MEGABYTES = 400  # on top of what Python and its libraries have mapped
 
@@ -90,3 +94,25 @@ def test_large_images_are_not_decoded_before_their_size_is_known(tmp_path: Path)
             archive.writestr(f"cat/{number}.webp", out.getvalue())
     assert import_with_little_memory(tmp_path / "store", path) == ["imported"]
     assert np.load(tmp_path / "store" / "bomb" / "images.npy", mmap_mode="r").shape == (24, 224, 224, 3)
+
+
+def test_an_overlong_table_is_not_read(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    """A table of empty rows compresses a thousandfold, and each row would become an object."""
+    files = make.mini_csvs()
+    files["train.csv"] += b"\n" * (17 << 20)
+    path = tmp_path / "mini.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(TembedError, match=r"mini\.zip: train\.csv has [\d,]+ bytes, more than the 16,777,216 that are"):
+        import_images(path, "mini")
+
+
+def test_an_overlong_list_of_labels_is_not_read(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    files = make.cifar10_files("pngs")
+    files["package/test_lables.json"] = b"[" + b"0," * (1 << 20) + b"0]"
+    with pytest.raises(
+        TembedError, match=r"test_lables\.json has 2,097,155 bytes, more than the 1,048,576 that are read"
+    ):
+        import_images(make.zip(tmp_path / "c.zip", files), "c")
