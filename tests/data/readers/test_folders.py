@@ -350,7 +350,12 @@ def test_heic_photographs_are_images_if_the_extra_is_there(
     monkeypatch.setattr(folders, "reads_heif", lambda: False)
     stored = import_images(folder, "without")
     assert stored.classes == ("dog",)
-    assert stored.manifest["notes"][0] == "skipped 1 .heic file: cat/1.HEIC; install the extra heic to read them"
+    assert stored.manifest["notes"][0] == ("skipped 1 .heic file: cat/1.HEIC; pip install 'tembed[heic]' to read HEIC")
+    (folder / "dog" / "1.png").unlink()
+    with pytest.raises(
+        TembedError, match=r"no other images than cat/1\.HEIC and the like: pip install 'tembed\[heic\]'"
+    ):
+        import_images(folder, "only")
 
 
 @pytest.mark.parametrize("size", [0, -1, 5000])

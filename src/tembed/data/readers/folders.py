@@ -10,6 +10,7 @@ from tembed.data.readers.reading import Options, Origin, Reading
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
+INSTALL = "pip install 'tembed[heic]'"
 SUBSET_FOLDERS = {
     "train": Origin.TRAIN,
     "training": Origin.TRAIN,
@@ -23,8 +24,15 @@ SUBSET_FOLDERS = {
 
 def read_class_folders(archive: Archive, options: Options, progress: Progress) -> Reading:
     """The class is the first folder, or the one below train / val / test if the top has no other folders."""
-    endings = ENDINGS | HEIF_ENDINGS if reads_heif() else ENDINGS
-    names = [name for name in archive.names if PurePosixPath(name).suffix.lower() in endings]
+    endings = ENDINGS
+    photographs = [name for name in archive.names if _ending(name) in HEIF_ENDINGS]
+    if photographs and reads_heif():
+        endings |= HEIF_ENDINGS
+    names = [name for name in archive.names if _ending(name) in endings]
+    if photographs and not names:
+        raise TembedError(
+            f"{archive.path} has no other images than {photographs[0]} and the like: {INSTALL} to read them"
+        )
     if not names:
         raise TembedError(
             f"{archive.path} has no images in a known layout: expected one folder per class with "
@@ -64,12 +72,12 @@ def _skipped(archive: Archive, images: set[str]) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for name in archive.names:
         if name not in images:
-            kinds.setdefault(PurePosixPath(name).suffix.lower(), []).append(name)
+            kinds.setdefault(_ending(name), []).append(name)
     lines = []
     for kind, names in sorted(kinds.items()):
         what = f"{kind} file" if kind else "file without an extension"
         many = f"1 {what}: {names[0]}" if len(names) == 1 else f"{len(names)} {what}s, such as {names[0]}"
-        how = "; install the extra heic to read them" if kind in HEIF_ENDINGS else ""
+        how = f"; {INSTALL} to read HEIC" if kind in HEIF_ENDINGS else ""
         lines.append(f"skipped {many}{how}")
     return lines
 
@@ -81,6 +89,10 @@ def _empty_classes(archive: Archive, prefix: str, has_split: bool, classes: tupl
     inside = (folder.removeprefix(prefix).split("/") for folder in listed if folder.startswith(prefix))
     found = {unicodedata.normalize("NFC", path[depth - 1]) for path in inside if len(path) >= depth}
     return [f"class {name!r} has no images and is left out" for name in sorted(found - set(classes) - {""})]
+
+
+def _ending(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
 
 
 def _wrapper(names: list[str]) -> str:
