@@ -1,6 +1,6 @@
 """Every network as an ONNX file: how far onnxruntime is from torch, and what the file costs.
 
-    python benchmarks/export.py [NAME ...]     # all of them: about ten minutes on two cores
+    python benchmarks/export.py [NAME ...] [--side 32|84]     # all of them: about ten minutes on two idle cores
 
 Each network of `tembed.list_models` is exported in both layouts of appendix A (for 32 and for 84 pixels), and rn20
 with every maximizer that can be exported. The weights are random, with statistics from two training batches.
@@ -9,6 +9,7 @@ batch and image sizes of `tembed.export.checking.shapes` and four random ones. I
 the time to export and to compare.
 """
 
+import argparse
 import random
 import sys
 import tempfile
@@ -27,12 +28,13 @@ from tembed.export.onnx import NamedOutputs
 MAXIMIZERS = ("entropic", "perturbed", "one-hot")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 SHAPES = 4
+SIDES = (32, 84)
 
 
 def cases() -> Iterator[tuple[str, int, dict[str, Any]]]:
     """Name, side of the images, options."""
     names = sorted(list_models(), key=lambda name: name.startswith("dn"))  # the slow ones last
-    for side in (32, 84):
+    for side in SIDES:
         for name in names:
             yield name, side, {}
         for maximizer in MAXIMIZERS if side == 32 else ():
@@ -64,13 +66,16 @@ def random_error(model: torch.nn.Module, content: bytes, side: int) -> float:
 
 
 def main() -> None:
-    wanted = sys.argv[1:]
+    parser = argparse.ArgumentParser(description="Every network as an ONNX file, compared with torch.")
+    parser.add_argument("names", nargs="*", help="networks; by default all")
+    parser.add_argument("--side", type=int, choices=SIDES, help="only this side of the images")
+    wanted = parser.parse_args()
     print("| network | side | maximizer | outputs | free | nodes | MB | CPU s | error |")
     print("|---|---|---|---|---|---|---|---|---|")
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         for name, side, options in cases():
-            if wanted and name not in wanted:
+            if (wanted.names and name not in wanted.names) or wanted.side not in (None, side):
                 continue
             model, start = with_statistics(name, side, options), time.process_time()
             made = to_onnx(model, Path(folder) / "x.onnx", mean=MEAN, std=STD)

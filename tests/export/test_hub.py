@@ -1,6 +1,7 @@
 """A folder in the hub's layout gives back the network, and its card says only what is known."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from torch import nn
 import tembed
 from tembed import create_model, load, save_pretrained
 from tembed.errors import TembedError
-from tembed.export.hub import CARD, CONFIG, WEIGHTS
+from tembed.export import model_card
+from tembed.export.hub import CARD, CONFIG, WEIGHTS, _config
+from tembed.models import Origin
 from tembed.paper import ACCURACY
-from tembed.training import evaluate, load_trained
+from tembed.training import Recipe, evaluate, load_trained
 from tembed.training.weights import shipped
 
 CLASSES = ("cat", "dog", "ship", 'a | b\n"c"')
@@ -195,3 +198,25 @@ def test_a_card_survives_odd_class_names(own: nn.Module, tmp_path: Path) -> None
     header = card.split("---\n")[1]
     assert all(json.loads(line.split(": ", 1)[1]) for line in header.splitlines())
     assert "cat, dog, ship" in card
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("rn38-embed", r"The network rn38-embed \(RN38-Ours in Table 1\) of \*Feature Embedding"),
+        ("rn20", r"The network rn20, made with tembed, which implements \*Feature Embedding"),
+        ("timm:resnet18@layer3", r"resnet18 of timm, with the block of \*Feature .* behind layer3, for 2 cl"),
+        ("timm:resnet18@layer3:none", r"resnet18 of timm, without the block of \*Feature .*\(BMVC 2022\), for 2 cl"),
+        ("my.nets:small@a.b:aux", r"small of my\.nets, with the patch scores of \*Feature .* behind a\.b"),
+    ],
+)
+def test_a_card_credits_the_paper_only_with_its_own_networks(model: str, sentence: str) -> None:
+    origin = Origin(model, 32, classes=("a", "b"))
+    card = model_card(_config(origin, 2, None, None, None))
+    assert re.search(sentence, card.replace("\n", " "))
+    recipe = Recipe.from_preset("frozen", model, "cifar10", init="x.safetensors") if ":" in model else None
+    if recipe is not None:
+        card = model_card(_config(Origin(model, 32, classes=("a", "b"), recipe=recipe.plain()), 2, None, None, None))
+        assert "| start | x.safetensors |" in card
+        assert "| trained | the block and a new linear head |" in card
+        assert "A short training" not in card

@@ -168,6 +168,8 @@ class Attached(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """The map that the block reads, ``(N, channels, H, W)``. The rest of the network is not computed."""
+        if torch.compiler.is_exporting():  # torch follows the calls of submodules, and must see every one return
+            return self.trace(x).block_input
         (x,) = self._prepared(x)
         self.tap.start("features")
         try:

@@ -6,10 +6,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from tembed.models import is_foreign, parse_foreign
 from tembed.paper import ACCURACY, LABELS
 from tembed.training import Recipe
 
 UNKNOWN = "not recorded"
+PAPER = "*Feature Embedding by Template Matching as a ResNet Block* (BMVC 2022)"
 
 
 def model_card(config: Mapping[str, Any]) -> str:
@@ -47,11 +49,17 @@ def _header(model: str, recipe: Recipe | None, result: Mapping[str, Any]) -> str
 
 
 def _introduction(model: str, classes: int) -> str:
-    label = f" ({LABELS[model]} in Table 1)" if model in LABELS else ""
-    return (
-        f"The network {model}{label} of *Feature Embedding by Template Matching as a ResNet Block* (BMVC 2022), "
-        f"for {classes} classes."
-    )
+    """What the network is. Only those of Table 1 are the paper's own."""
+    if is_foreign(model):
+        name = parse_foreign(model)
+        block = {"embed": "with the block", "aux": "with the patch scores", "none": "without the block"}[name.block]
+        where = "" if name.block == "none" else f" behind {name.at}"
+        what = f"{name.factory} of {name.source}, {block} of {PAPER}{where}"
+    elif model in LABELS:
+        what = f"The network {model} ({LABELS[model]} in Table 1) of {PAPER}"
+    else:
+        what = f"The network {model}, made with tembed, which implements {PAPER}"
+    return f"{what}, for {classes} classes."
 
 
 def _use(config: Mapping[str, Any]) -> str:
@@ -84,8 +92,11 @@ def _data(recipe: Recipe | None, classes: list[str], about: Mapping[str, Any], r
 def _recipe(recipe: Recipe | None) -> str:
     if recipe is None:
         return f"The training is {UNKNOWN}."
-    rows = {
-        "preset": recipe.preset,
+    rows: dict[str, Any] = {"preset": recipe.preset}
+    if is_foreign(recipe.model):
+        rows["start"] = recipe.init or "the pretrained weights of the network"
+        rows["trained"] = "the block and a new linear head" if recipe.freeze else "everything"
+    rows |= {
         "epochs": recipe.epochs,
         "batch": recipe.batch_size,
         "optimizer": f"{recipe.optimizer}, rate {recipe.lr:g} ({recipe.schedule}), decay {recipe.weight_decay:g}",
@@ -125,7 +136,7 @@ def _limits(config: Mapping[str, Any], recipe: Recipe | None) -> list[str]:
     if recipe is not None:
         limits.insert(0, "One training with one seed: a difference of a point from another network is not evidence.")
         usual = Recipe(recipe.model, recipe.data).epochs
-        if recipe.epochs < usual or recipe.train_images is not None:
+        if (recipe.epochs < usual and not recipe.freeze) or recipe.train_images is not None:
             images = "all" if recipe.train_images is None else f"{recipe.train_images:,}"
             trained = f"{recipe.epochs} epochs on {images} training images"
             limits.insert(1, f"A short training: {trained}; the paper preset has {usual} epochs on all of them.")

@@ -1,0 +1,57 @@
+"""Networks of timm with the block attached, as ONNX files."""
+
+from pathlib import Path
+
+import onnxruntime
+import pytest
+import torch
+from support.foreign import timm_model
+from support.onnx import MEAN, STD, check_agreement, random_shapes, run, seasoned
+
+from tembed import Recipe, attach, load, save_pretrained, train
+from tembed.export import to_onnx
+from tembed.training import load_trained
+
+CLASSES = ("cat", "dog", "ship")
+
+
+@pytest.mark.slow
+def test_a_convolutional_network_keeps_its_free_image_size(tmp_path: Path) -> None:
+    model = attach(timm_model("resnet18"), "layer3", len(CLASSES), example=64, start="paper")
+    seasoned(model, 64)
+    made = to_onnx(model, tmp_path / "x.onnx", example=64, classes=CLASSES, mean=MEAN, std=STD)
+    assert (made.free, made.outputs) == (("batch", "height", "width"), ("logits", "scores", "mixing"))
+    session = onnxruntime.InferenceSession(made.path)
+    for number, shape in enumerate(random_shapes(4, 33, 96)):
+        check_agreement(model, session, torch.rand(shape, generator=torch.Generator().manual_seed(number)))
+
+
+@pytest.mark.slow
+def test_a_transformer_keeps_its_only_image_size(tmp_path: Path) -> None:
+    vit = timm_model("vit_tiny_patch16_224", img_size=32, depth=3)
+    model = attach(vit, "blocks.1", len(CLASSES), example=32, start="paper")
+    seasoned(model, 32)
+    made = to_onnx(model, tmp_path / "x.onnx", example=32, classes=CLASSES, mean=MEAN, std=STD)
+    assert (made.free, made.outputs) == (("batch",), ("logits", "scores", "mixing"))
+    session = onnxruntime.InferenceSession(made.path)
+    assert session.get_inputs()[0].shape == ["batch", 3, 32, 32]
+    for batch in (1, 4):
+        check_agreement(model, session, torch.rand(batch, 3, 32, 32))
+
+
+@pytest.mark.slow
+def test_a_run_on_frozen_features_exports_and_saves_like_any_other(
+    worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
+    recipe = Recipe.from_preset("frozen", "tembed:rn20@stage2", "dots", epochs=1, batch_size=13, init="random")
+    trained = train(recipe, tmp_path / "run", root=worlds)
+    made = to_onnx(trained.folder, tmp_path / "x.onnx")
+    assert made.outputs == ("logits", "scores", "mixing")
+    images = torch.rand(2, 3, 8, 12)
+    found = run(onnxruntime.InferenceSession(made.path), images)
+    save_pretrained(load(trained.folder), tmp_path / "hub")
+    again = load_trained(tmp_path / "hub")
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (again.mean, again.std))
+    with torch.no_grad():
+        torch.testing.assert_close(found["logits"], again.model((images - mean) / std).logits, atol=1e-4, rtol=1e-4)
