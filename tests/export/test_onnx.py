@@ -20,7 +20,8 @@ from tembed.errors import TembedError
 from tembed.export import to_onnx
 from tembed.export.checking import largest_difference
 from tembed.export.onnx import NamedOutputs, OnnxFile
-from tembed.models import Network, Trace
+from tembed.models import Network, Origin, Trace
+from tembed.training.checksummed import checksum
 
 CLASSES = ("cat", "dog", "ship", "Zug")
 CASES = {
@@ -175,6 +176,16 @@ def test_the_image_size_is_fixed_where_the_network_fixes_it(tmp_path: Path) -> N
         torch.testing.assert_close(run(session, images)["logits"], model.trace(normalised).logits.detach())
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_metadata_leave_out_the_recipe_and_score_of_other_weights(tmp_path: Path, changed: bool) -> None:
+    model = FixedSize().eval()
+    sha256 = "of the loaded weights" if changed else checksum(model.state_dict())
+    model.origin = Origin("fixed", 12, about={"val_accuracy": 0.9}, recipe={"data": "x"}, weights_sha256=sha256)
+    made = to_onnx(model, tmp_path / "x.onnx")
+    facts = onnxruntime.InferenceSession(made.path).get_modelmeta().custom_metadata_map
+    assert ("recipe" not in facts, "0.9" not in facts["about"]) == (changed, changed)
+
+
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tembed.export.onnx, "largest_difference", lambda *_: 0.5)
     with pytest.raises(TembedError, match=r"cannot be exported to ONNX: onnxruntime differs from torch by 5\.0e-01"):
@@ -186,6 +197,10 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.onnx"
     with pytest.raises(TembedError, match=r"'perturbed-sampled' draws noise .* maximizer 'perturbed'"):
         to_onnx(create_model("rn20", maximizer="perturbed-sampled"), path)
+    with pytest.raises(TembedError, match=r"Linear is not a network of this package: .*tembed\.attach"):
+        to_onnx(nn.Linear(2, 2), path)
+    with pytest.raises(TembedError, match=r"`example` has the shape \(3, 8, 8\)"):
+        to_onnx(small(), path, example=torch.rand(3, 8, 8))
     with pytest.raises(TembedError, match="size of the images is unknown: give `example`"):
         to_onnx(small(), path)
     with pytest.raises(TembedError, match="both `mean` and `std`"):

@@ -11,6 +11,7 @@ from torch import nn
 from tembed import __version__
 from tembed.errors import TembedError
 from tembed.export.card import model_card
+from tembed.export.origin import current_origin
 from tembed.files import explained, write_file, write_json
 from tembed.models import Origin
 from tembed.training.checksummed import checksum
@@ -38,19 +39,16 @@ def save_pretrained(
         mean: the normalisation of the images with values from 0 to 1; by default that of the training.
         std: see ``mean``.
     """
-    origin: Origin | None = getattr(model, "origin", None)
+    origin = current_origin(model)
     if origin is None:
         raise TembedError(
             f"{type(model).__name__} is not a network of tembed.create_model or tembed.load, so config.json cannot say "
             "how to build it again: save its state dict, or export it with tembed.export.to_onnx"
         )
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in plain_names(model.state_dict()).items()}
-    sha256 = checksum(tensors)
     num_classes: Any = model.num_classes
     config = _config(origin, num_classes, classes, mean, std)
-    if origin.weights_sha256 not in (None, sha256):
-        config |= {"recipe": None, "about": {"started_from": origin.weights_sha256}}
-    config["weights_sha256"] = sha256
+    config["weights_sha256"] = checksum(tensors)
     folder = Path(folder)
     _check_folder(folder)
     with explained(folder):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tembed import __version__
 from tembed.errors import TembedError, first_line
 from tembed.export.checking import TOLERANCE, largest_difference
+from tembed.export.origin import current_origin
 from tembed.extras import needs
 from tembed.files import explained, write_file
 from tembed.maximizers import Perturbed
@@ -98,8 +99,8 @@ def to_onnx(
         needs(package)
     progress, path = progress or Progress(), Path(path)
     model = source if isinstance(source, nn.Module) else load(source)
-    origin = getattr(model, "origin", None) or Origin("", 0)
-    _check_deterministic(model)
+    origin = current_origin(model) or Origin("", 0)
+    _check_model(model)
     mean, std = (given or known for given, known in ((mean, origin.mean), (std, origin.std)))
     if (mean is None) != (std is None):
         raise TembedError("give both `mean` and `std`, or neither")
@@ -124,7 +125,12 @@ def to_onnx(
     return OnnxFile(path, tuple(out.name for out in graph.output), free, difference, len(graph.node), len(content))
 
 
-def _check_deterministic(model: nn.Module) -> None:
+def _check_model(model: nn.Module) -> None:
+    if not hasattr(model, "trace"):
+        raise TembedError(
+            f"{type(model).__name__} is not a network of this package: insert the block with tembed.attach, or export "
+            "it with torch.onnx.export"
+        )
     for module in model.modules():
         if isinstance(module, Perturbed) and module.method == "sample":
             raise TembedError(
@@ -135,6 +141,8 @@ def _check_deterministic(model: nn.Module) -> None:
 
 def _example(example: int | Tensor | None, origin: Origin) -> Tensor:
     if isinstance(example, Tensor):
+        if example.ndim != 4 or len(example) == 0:
+            raise TembedError(f"`example` has the shape {tuple(example.shape)}; it must be (N, channels, H, W)")
         return example.detach().cpu().float()
     side = example or origin.input_size
     if not side:
