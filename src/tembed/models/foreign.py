@@ -46,7 +46,8 @@ def parse_foreign(name: str, *, layer: bool = True) -> ForeignName:
     found = PATTERN.fullmatch(text)
     if found is None or (found["block"] or "embed") not in BLOCKS:
         raise TembedError(
-            f"{name!r} is not the name of a network: write {FORM}, with ':aux' or ':none' after it for another block"
+            f"{name!r} is not the name of a network: write {FORM}, with ':aux' or ':none' after it for another block; "
+            "tembed layers lists the layers of a network"
         )
     return ForeignName(found["source"], found["factory"], found["at"], found["block"] or "embed")
 

@@ -125,15 +125,22 @@ def test_the_cache_is_shared_by_seeds_and_blocks_and_nothing_else(named: str, tm
     recipe = recipe_of(named).complete()
     network = build_start(recipe, 10, 8).model
     assert isinstance(network, Frozen)
-    torch.save(network.trunk.model.state_dict(), weights)
-    for number, (changes, computed) in enumerate(
-        [({}, True), ({"seed": 3}, False), ({"model": f"{named}:none"}, False), ({"train_images": 39}, True)]
-    ):
+    tensors = network.trunk.model.state_dict()
+    torch.save(tensors, weights)
+    torch.save(tensors | {"0.bias": tensors["0.bias"] + 1}, tmp_path / "others.pth")
+    cases = [
+        ({}, True),
+        ({"seed": 3}, False),
+        ({"model": f"{named}:none"}, False),
+        ({"train_images": 39}, True),
+        ({"init": str(tmp_path / "others.pth")}, True),
+    ]
+    for number, (changes, computed) in enumerate(cases):
         said = Said()
         base = recipe_of(named, init=str(weights), epochs=1)
         train(dataclasses.replace(base, **changes), tmp_path / f"run-{number}", progress=said)  # type: ignore[arg-type]
         assert said.computed == computed, changes
-    assert len(entries()) == 2
+    assert len(entries()) == 3
 
 
 def test_a_damaged_cache_is_computed_again_and_nothing_is_lost(named: str, tmp_path: Path) -> None:
