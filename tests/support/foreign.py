@@ -1,26 +1,11 @@
 """Networks that are not of this package: timm's, and hand-written ones."""
 
-import importlib.util
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-_LIBRARY: list[torch.library.Library] = []
-
-
-@cache
-def timm() -> Any:
-    """timm. It imports torchvision, whose operators are missing where it was built for another torch."""
-    if not hasattr(torch.ops.torchvision, "nms") and importlib.util.find_spec("torchvision"):
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _LIBRARY.append(library)  # its definitions live as long as it does
-    import timm
-
-    return timm
+from tembed.training.attached.sources import timm
 
 
 def timm_model(name: str, classes: int = 3, **options: Any) -> nn.Module:

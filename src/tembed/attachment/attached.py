@@ -47,7 +47,10 @@ class Tap:
     def __call__(self, value: Tensor) -> Tensor:
         f = self.layout.to_map(value)
         if self.purpose == "features":
-            raise Cut(f)
+            if not torch.compiler.is_compiling():  # a compiler drops what follows, and cannot trace past an exception
+                raise Cut(f)
+            self.calls, self.f = self.calls + 1, f
+            return value
         if self.block is None:
             matched = Matched(f, None, None, None)
         else:
@@ -171,14 +174,18 @@ class Attached(nn.Module):
         if torch.compiler.is_exporting():  # torch follows the calls of submodules, and must see every one return
             return self.trace(x).block_input
         (x,) = self._prepared(x)
-        self.tap.start("features")
+        tap = self.tap
+        tap.start("features")
         try:
             self.model(x)
+            f = tap.f
         except Cut as cut:
-            return cut.f
+            f = cut.f
         finally:
-            self.tap.end()
-        raise TembedError(self._miscalled())
+            tap.end()
+        if f is None:
+            raise TembedError(self._miscalled())
+        return f
 
     def extra_repr(self) -> str:
         return f"at={self.at!r}, layout={self.layout}, num_classes={self.num_classes}"
