@@ -9,7 +9,7 @@ READY := .venv/.ready
 # process has one thread, which sleeps while it waits.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test check lint demo clean
+.PHONY: test check lint demo clean mutants campaign
 
 # The whole suite.
 test: lint
@@ -26,6 +26,16 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Forty planted bugs of seed 0 and the tests nearest to each: about half an hour. The result: results/mutants.md.
+mutants: $(READY)
+	tests/setup.sh compiler
+	$(BIN)/python tests/campaign/mutants.py
+
+# 300 kills of seed 0: some hours. The result: results/campaign.md. Both continue where they were interrupted.
+campaign: $(READY)
+	tests/setup.sh compiler
+	PYTHONPATH=tests $(BIN)/python tests/campaign/kills.py
 
 demo: $(READY)
 	$(BIN)/tembed demo

@@ -1,12 +1,8 @@
 """Kill real runs at random moments, resume them, and compare their files with those of an undisturbed run.
 
-    PYTHONPATH=tests python -m support.kills --runs 100
-
-The command makes its own small datasets, prints one line per run, and fails if any bit differs. The test suite makes
-six runs.
+The test suite makes six such runs; tests/campaign/kills.py makes hundreds.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -15,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -112,30 +107,3 @@ class Reference:
         left = fingerprint(out)
         assert left == self.left, f"{out} after {kills} kills: {left} is not {self.left}"
         return kills
-
-
-def main() -> int:
-    from support.datasets import store_all
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--kills", type=int, default=3, help="largest number of kills per run")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        store_all(home / "datasets")
-        references = {n: Reference(c, home / n, home / "datasets") for n, c in COMMANDS.items()}
-        total = 0
-        for number in range(arguments.runs):
-            name = list(COMMANDS)[number % len(COMMANDS)]
-            dice = random.Random(f"{arguments.seed} {number}")
-            kills = references[name].killed(home / f"{name}-{number}", dice, arguments.kills)
-            total += kills
-            print(f"run {number + 1}/{arguments.runs} ({name}): {kills} kills, every bit equal", flush=True)
-    print(f"{arguments.runs} runs, {total} kills: all equal to the undisturbed runs")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
