@@ -8,6 +8,7 @@ import pytest
 from support.datasets import store_world
 
 from tembed.cli.main import main
+from tembed.files import locked_folder
 from tembed.training import Run
 
 
@@ -115,3 +116,11 @@ def test_help_does_not_import_torch(command: str) -> None:
         f"try: main(['{command}', '--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_two_analyses_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with locked_folder(tmp_path / "out"):
+        assert main(["analyze", "rn26-embed/cifar10", "--out", str(tmp_path / "out")]) == 2
+    assert "is in use by another process: wait for it, or give another --out" in capsys.readouterr().err
+    assert main(["analyze", "nothing/there", "--out", str(tmp_path / "other")]) == 2
+    assert not (tmp_path / "other").exists()
