@@ -165,9 +165,10 @@ def locked_folder(folder: Path) -> Iterator[Lock]:
         try:
             yield lock
         except BaseException:
-            if os.listdir(folder) == ["lock"]:
-                (folder / "lock").unlink()
-                folder.rmdir()
+            with suppress(OSError):
+                if os.listdir(folder) == ["lock"]:
+                    (folder / "lock").unlink()
+                    folder.rmdir()
             raise
 
 
