@@ -86,7 +86,7 @@ NO_SEEDS = Judgement("not measured", "it was not compared over trained seeds")
 
 @dataclass(frozen=True)
 class Claim:
-    """``paper``: what the paper says. ``definition``: how ``value`` is measured. ``notes``: numbers that decide nothing.
+    """``paper``: what the paper says. ``definition``: how ``value`` is measured. ``notes``: numbers without influence.
 
     ``less``: the claim is that ``value`` is smaller than the controls, not larger.
     """
