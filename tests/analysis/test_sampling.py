@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from tembed.analysis.sampling import default_per_class, find_groups, group_labels, read_groups, sample
+from tembed.analysis.sampling import default_per_class, default_sample, find_groups, group_labels, read_groups, sample
 from tembed.data.parts.world import CLASSES, generate
 from tembed.errors import TembedError
+from tembed.reporting.progress import Progress
 
 
 def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() -> None:
@@ -22,6 +24,35 @@ def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() 
         sample(images, 11)
     with pytest.raises(TembedError, match="`images_per_class` is 1; it must be at least 2"):
         sample(images, 1)
+
+
+class Lines(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_by_default_as_many_images_are_used_as_there_are() -> None:
+    made = generate(120, size=8)
+    counts = [12, 3, 2, 1, 0, 10, 10, 10, 10, 10]
+    keep = [torch.nonzero(made.labels == label).flatten()[:count] for label, count in enumerate(counts)]
+    images, said = made.subset(torch.cat(keep)), Lines()
+    found = default_sample(images, 0, said)
+    assert found.labels.bincount(minlength=10).tolist() == [12, 3, 2, 0, 0, 10, 10, 10, 10, 10]
+    assert said.lines == [
+        f"left out, with fewer than 2 test images: {CLASSES[3]}, {CLASSES[4]}",
+        "using 2 to 12 test images of each of 8 classes",
+    ]
+    one = images.subset(torch.nonzero(images.labels == 0).flatten())
+    with pytest.raises(
+        TembedError, match="compares classes with 2 or more test images, and this dataset has 1 of them"
+    ):
+        default_sample(one)
+    silent = Lines()
+    assert default_sample(generate(1000, size=8), 0, silent).labels.bincount().tolist() == [80] * 10
+    assert silent.lines == []
 
 
 def test_groupings_are_built_in_or_given() -> None:

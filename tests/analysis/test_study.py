@@ -96,19 +96,27 @@ def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tm
         texts.append(report.read_text())
     assert texts[0] == texts[1]
     files = [path for path in (tmp_path / "out1").rglob("*") if path.is_file()]
-    assert len(files) == len(FILES) + 3
+    record = json.loads((tmp_path / "out1" / "claims.json").read_text())
+    measured = [claim for claim in record["claims"] if claim["weights"]["verdict"] != "not measured"]
+    assert len(files) == len(FILES) + 4 + len(measured)
     for path in files:
         other = tmp_path / "out2" / path.relative_to(tmp_path / "out1")
         assert path.read_bytes() == other.read_bytes(), path.name
     for name in FILES:
         with Image.open(tmp_path / "out1" / "figures" / f"{name}.png") as picture:
             assert picture.width >= 800
-    record = json.loads((tmp_path / "out1" / "claims.json").read_text())
+            assert picture.mode in ("RGB", "RGBA")  # full colour
     assert record["points"] == 40 * 16
     assert {"super-class purity", "entropy near zero", "words recover parts"} <= {c["name"] for c in record["claims"]}
     page = (tmp_path / "out1" / "report.html").read_text()
     assert page.count('src="data:image/') == len(FILES)
-    assert all(f"| {claim['name']} | {claim['verdict']} |" in texts[0] for claim in record["claims"])
+    assert all(f"| {claim['name']} | {claim['weights']['verdict']}: " in texts[0] for claim in measured)
+    table = (tmp_path / "out1" / "verdicts.md").read_text()
+    assert table.strip() in texts[0]
+    assert page.index("geometry.png") < page.index("Claims</h2>"), "the page opens with the figures"
+    assert page.count("<svg") == len(measured)
+    assert page.index("<svg") < page.index("<summary>Numbers</summary>"), "numbers are folded below the plot"
+    assert record["seeds"]["run"] == [str(weights / "rn26-embed.safetensors")]
     assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= recorder.tasks
 
 
@@ -123,11 +131,17 @@ def test_a_report_shows_class_names_with_any_characters(
     elements = claim_elements(found.claims)
     text = MarkdownIt("commonmark").enable("table").render(to_markdown(elements))
     for shown in (text, to_html("odd", elements)):
-        names = [html.unescape(name) for name in re.findall(r"<tr[^>]*>\s*<td[^>]*>([^<]*)</td>", shown)]
-        assert [" ".join(name.split()) for name in names] == [" ".join(claim.name.split()) for claim in found.claims]
-        cells = [row.count("<td") for row in shown.split("<tr")[2:]]
-        assert set(cells) == {4}
+        tables = re.findall(r"<table>(.*?)</table>", shown, flags=re.DOTALL)
+        cells = [{row.count("<td") for row in table.split("<tr")[2:]} for table in tables]
+        assert cells == [{3}] + [{4}] * (len(tables) - 1)
+        names = [" ".join(html.unescape(name).split()) for name in re.findall(r"<h3>(.*?)</h3>", shown)]
+        measured = [claim for claim in found.claims if claim.weights.verdict != "not measured"]
+        assert names == [" ".join(claim.name.split()) for claim in measured]
         assert "<script" not in shown
+        look = html.unescape(shown)
+        assert all(
+            f"{' '.join(a.split())} and {' '.join(b.split())} (rank " in look for a, b in itertools.pairwise(ODD)
+        )
 
 
 def test_cached_features_are_extracted_again_only_if_damaged(weights: Path, tmp_path: Path) -> None:
@@ -182,7 +196,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
 def test_deep_supervision_is_analysed_without_the_embedding(weights: Path, tmp_path: Path) -> None:
     found = analyze(weights / "rn26-aux.safetensors", images_per_class=4, baseline=weights / "rn26-embed.safetensors")
     assert found.embedding_sprites() is None
-    verdicts = {claim.name: claim.verdict for claim in found.claims}
+    verdicts = {claim.name: claim.weights.verdict for claim in found.claims}
     assert verdicts["class vectors are vertices"] == "not measured"
     assert verdicts["super-class probe"] == "not measured"  # tiny has no super-classes
     assert verdicts["mass off the true class"] != "not measured"
@@ -273,7 +287,7 @@ def test_the_commands_write_their_files(
     assert main(["analyze", source, "--images-per-class", "4", "--super-classes", str(groups), "--out", "seen"]) == 0
     said = capsys.readouterr()
     assert said.out.endswith("the report: seen/report.md and seen/report.html\n")
-    assert "super-class probe: output minus block input" in said.out
+    assert "super-class probe: " in said.out
     assert "patches of" in said.err
     Image.new("RGB", (20, 20), (1, 2, 3)).save("a.png")
     assert main(["explain", source, "a.png", "./a.png"]) == 0

@@ -1,12 +1,9 @@
 """Words are k-means centres with their nearest patches."""
 
 import numpy as np
-import pytest
 from support.features import made_features
 
-from tembed.analysis.claims.words import word_claims
-from tembed.analysis.words import MIXED, Words, choose, find_words
-from tembed.errors import TembedError
+from tembed.analysis.words import Words, choose, find_words, refitted
 
 
 def test_each_word_is_shown_by_the_patch_nearest_to_its_centre() -> None:
@@ -26,18 +23,47 @@ def test_each_word_is_shown_by_the_patch_nearest_to_its_centre() -> None:
     np.testing.assert_array_equal(words.chosen, again.chosen)
 
 
-def test_chosen_words_mix_different_classes_and_the_claim_counts_mixed_centres() -> None:
+def test_a_word_is_shown_by_inner_patches_of_different_images() -> None:
+    features = made_features(np.repeat(np.arange(4), 30), (4, 4))
+    words = find_words(features, 20)
+    assert features.softmax is not None
+    assert words.shown.shape == (20, 4)
+    for centre, shown in zip(words.centres, words.shown, strict=True):
+        best: dict[int, tuple[float, int]] = {}
+        for point in range(len(features.softmax)):
+            image, row, column = features.position(point)
+            if row < 3 and column < 3:  # windows of 2x2 reach one pixel further down and to the right
+                distance = float(np.square(features.softmax[point] - centre).sum())
+                best[image] = min(best.get(image, (np.inf, 0)), (distance, point))
+        assert shown.tolist() == [point for _, point in sorted(best.values())[:4]]
+    few = find_words(made_features(np.array([0, 1]), (4, 4)), 2)
+    assert few.shown.shape == (2, 4)
+
+
+def test_words_are_fitted_again_to_some_of_the_patches() -> None:
+    features = made_features(np.repeat(np.arange(4), 30))
+    words = find_words(features, 10)
+    assert features.softmax is not None
+    some = features.softmax[::2]
+    found = refitted(words, some)
+    apart = np.linalg.norm(some[:, None] - found.centres[None], axis=2)
+    assert (apart.argmin(1) == found.word_of).mean() > 0.9  # the centres moved once more after the last assignment
+    for word in range(10):
+        np.testing.assert_allclose(found.centres[word], some[found.word_of == word].mean(0), atol=1e-5)
+    same = refitted(words, features.softmax)
+    assert np.abs(same.centres - words.centres).max() < 0.05
+
+
+def test_chosen_words_mix_different_classes() -> None:
     centres = np.array([[1, 0, 0], [0.95, 0.05, 0], [0.5, 0.5, 0], [0.4, 0.6, 0], [0, 0.79, 0.21]], np.float32)
     nothing = np.zeros(5, np.int64)
-    words = Words(centres, nothing, nothing, np.array([9, 8, 7, 6, 5]), nothing)
+    words = Words(centres, nothing, nothing, np.array([9, 8, 7, 6, 5]), nothing, nothing[:, None])
     assert words.mixtures() == [(0,), (0,), (0, 1), (1, 0), (1, 2)]
     assert choose(words, 3).tolist() == [2, 4, 0]
     assert choose(words, 5).tolist() == [2, 4, 0, 1, 3]
-    (claim,) = word_claims(words, None)
-    assert claim.values["block"].value == sum((centre > MIXED).sum() > 1 for centre in centres) == 3
-    assert "baseline" not in claim.values
 
 
-def test_too_few_patches_for_the_words_are_an_error() -> None:
-    with pytest.raises(TembedError, match="too few for 100 visual words: give more `images_per_class`"):
-        find_words(made_features(np.repeat(np.arange(4), 5)), 100)
+def test_few_patches_make_few_words() -> None:
+    features = made_features(np.repeat(np.arange(4), 5))
+    assert len(find_words(features, 100).sizes) == 80 // 4
+    assert len(find_words(made_features(np.array([0, 1]), (1, 1)), 100).sizes) == 1

@@ -1,5 +1,6 @@
 """Small inputs for an analysis: random features, and untrained networks saved like trained ones."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +53,27 @@ def save_untrained(path: Path, model: str, data: str, classes: tuple[str, ...], 
     }
     save_weights(path, network.state_dict(), record)
     return path
+
+
+def planted_network(
+    labels: np.ndarray, group_of: np.ndarray, strength: float, seed: int = 0, side: int = 4
+) -> Features:
+    """A block whose class vectors are equal within a super-class: its output separates the super-classes.
+
+    The input is noise. The mixing weights are on random classes of the patch's own super-class, ``strength`` is the
+    length of the class vectors. With ``strength`` 0 the block's output is as much noise as its input.
+    """
+    rng = np.random.default_rng(seed)
+    classes, width = len(group_of), 12
+    features = made_features(labels, (4, 4), classes, width, seed)
+    truth = labels[features.image_of]
+    noise = rng.normal(size=features.block_input.shape).astype(np.float32)
+    weights = rng.random((len(truth), classes)) * (group_of[truth][:, None] == group_of[None])
+    mixing = (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    values = (strength * np.eye(2, width)[group_of % 2] + 1e-3 * rng.normal(size=(classes, width))).astype(np.float32)
+    embedding = mixing @ values
+    shortcut = rng.normal(size=noise.shape).astype(np.float32)
+    return dataclasses.replace(
+        features, block_input=noise, block_output=shortcut + embedding,
+        mixing=mixing, values=values, embedding=embedding, softmax=mixing,
+    )  # fmt: skip

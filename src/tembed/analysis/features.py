@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tembed.arrays import Floats, Int64, UInt8
@@ -74,6 +75,16 @@ class Features:
     def entropy(self) -> Floats | None:
         """The entropy of each patch's prediction, in nats: ``(P,)``."""
         return None if self.softmax is None else entropy(self.softmax)
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """The points whose patch lies inside its image, or all points if there are none: ``(P,)``."""
+        good = []
+        for cells, window in zip(self.map_size, self.window, strict=True):
+            index = np.arange(cells)
+            good.append((index >= (window - 1) // 2) & (index + window // 2 < cells))
+        inside = np.tile((good[0][:, None] & good[1][None, :]).reshape(-1), len(self.labels))
+        return inside if inside.any() else np.ones_like(inside)
 
     def position(self, point: int) -> tuple[int, int, int]:
         """Image, map row and map column of a point."""

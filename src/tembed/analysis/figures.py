@@ -19,6 +19,8 @@ NAMED = 20
 """Maximum number of classes in a legend; more would not fit."""
 BARS = 10
 """Maximum number of bars in a chart; with more classes, only the highest scores get one."""
+PATCH, PATCH_FRAME, PATCH_GAP = 96, 6, 8
+"""Sizes in the picture of a word, in pixels: a patch, its frame, and the space between two patches."""
 UNCERTAIN = 0.2
 """The patches with the highest entropy, this share of all, count as uncertain."""
 
@@ -139,8 +141,7 @@ def words_figure(
     colours: Sequence[Colour],
     columns: int = 8,
 ) -> Any:
-    """Fig. 7: the patch of each word, below its scores as bars in the classes' colours."""
-    assert features.softmax is not None
+    """Fig. 7: the patches of each word, below its centre's scores as bars in the classes' colours."""
     classes = literal(classes)
     rows = -(-len(which) // columns)
     height = 2.65 * rows + 0.8
@@ -148,22 +149,32 @@ def words_figure(
     outer = made.add_gridspec(rows, columns, left=0.02, right=0.99, bottom=0.25 / height, top=1 - 0.8 / height)
     for number, word in enumerate(which):
         row, column = divmod(number, columns)
-        point = int(words.points[word])
         cell = outer[row, column].subgridspec(2, 1, height_ratios=[0.5, 1.15], hspace=0.06)
-        _word_bars(made.add_subplot(cell[0]), features.softmax[point], classes, colours)
+        _word_bars(made.add_subplot(cell[0]), words.centres[word], classes, colours)
         axis = made.add_subplot(cell[1])
-        axis.imshow(features.picture(images, point), interpolation="bicubic")
+        axis.imshow(_word_patches(features, images, words.shown[word], colours), interpolation="bicubic")
         axis.set_xticks([])
         axis.set_yticks([])
         axis.set_xlabel(f"{words.sizes[word]:,} patches", fontsize=7, labelpad=2)
-        frame = unit(colours)[features.labels[features.position(point)[0]]]
         for side in axis.spines.values():
-            side.set_color(frame)
-            side.set_linewidth(3)
+            side.set_visible(False)
     if len(classes) <= NAMED:
         handles = _handles(classes, colours, "s", 7)
         made.legend(handles=handles, loc="upper center", ncols=min(10, len(classes)), frameon=False, fontsize=9)
     return made
+
+
+def _word_patches(features: Features, images: UInt8, points: Int64, colours: Sequence[Colour]) -> UInt8:
+    """The patches in two columns, each in a frame of its true class's colour."""
+    side = PATCH + 2 * PATCH_FRAME
+    step, rows = side + PATCH_GAP, -(-len(points) // 2)
+    sheet = Image.new("RGB", (2 * step - PATCH_GAP, rows * step - PATCH_GAP), (255, 255, 255))
+    for number, point in enumerate(points):
+        tile = Image.new("RGB", (side, side), colours[features.labels[features.position(point)[0]]])
+        picture = Image.fromarray(features.picture(images, int(point))).resize((PATCH, PATCH), Image.Resampling.BICUBIC)
+        tile.paste(picture, (PATCH_FRAME, PATCH_FRAME))
+        sheet.paste(tile, (number % 2 * step, number // 2 * step))
+    return np.asarray(sheet)
 
 
 def _word_bars(axis: Any, p: Floats, classes: Sequence[str], colours: Sequence[Colour]) -> None:
@@ -231,7 +242,7 @@ def legend_points(features: Features, group_of: Int64 | None = None) -> list[tup
     assert p is not None
     assert entropy is not None
     truth, head = features.labels[features.image_of], features.head[features.image_of]
-    inside = _inside(features)
+    inside = features.inside
     right = inside & (truth == head) & (p.argmax(1) == truth)
     wrong = inside & (truth != head)
     certain = "low entropy, correctly classified" if right.any() else "low entropy (no image is correctly classified)"
@@ -251,16 +262,6 @@ def legend_points(features: Features, group_of: Int64 | None = None) -> list[tup
         (certain, _lowest(entropy, right if right.any() else inside)),
         (uncertain, _lowest(-(p * related).sum(1), candidates)),
     ]
-
-
-def _inside(features: Features) -> NDArray[np.bool_]:
-    """The points whose patch lies inside its image, or all points if there are none: ``(P,)``."""
-    good = []
-    for cells, window in zip(features.map_size, features.window, strict=True):
-        index = np.arange(cells)
-        good.append((index >= (window - 1) // 2) & (index + window // 2 < cells))
-    inside = np.tile((good[0][:, None] & good[1][None, :]).reshape(-1), len(features.labels))
-    return inside if inside.any() else np.ones_like(inside)
 
 
 def _lowest(values: NDArray[np.floating], among: NDArray[np.bool_]) -> int:

@@ -20,6 +20,8 @@ from tembed.training.checksummed import checksummed_bytes, read_checksummed
 COMPONENTS = 50
 """Number of principal components passed to t-SNE."""
 PERPLEXITY = 30
+FEWEST_POINTS = 3 * PERPLEXITY
+"""Minimum of points for a map: t-SNE looks at this many neighbours of each."""
 MANY = 10_000
 """From this many points on, the forces are interpolated (FFT) instead of summed over a tree (Barnes-Hut)."""
 EARLY, LATE = 250, 500
@@ -47,10 +49,10 @@ def _tsne(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
     openTSNE = needs("openTSNE")
     affinity = needs("openTSNE.affinity")
     neighbors = needs("openTSNE.nearest_neighbors")
-    if len(points) < 3 * PERPLEXITY:
+    if len(points) < FEWEST_POINTS:
         raise TembedError(f"{len(points)} points are too few for a map: give more `images_per_class`")
     reduced = principal(points)
-    indices, distances = nearest(reduced, min(3 * PERPLEXITY, len(points) - 1))
+    indices, distances = nearest(reduced, min(FEWEST_POINTS, len(points) - 1))
     # Distances of zero between equal points would leave the width of the kernel undefined.
     distances = np.maximum(distances, np.float32(1e-6) * distances.mean() + np.finfo(np.float32).tiny)
     affinities = affinity.PerplexityBasedNN(

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tembed.arrays import Floats, Int64
@@ -16,23 +14,26 @@ VALUES = 1 << 24
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Neighbours and distances of each point among *other* images; points of one image are near duplicates.
+    """What some points, the queries, have around them in *other* images; points of one image are near duplicates.
 
-    ``nearest``: ``(P, k)``, the nearest points. ``distances``: ``(P, G)``, the mean distance to each group.
+    ``queries``: ``(Q,)``, their points. ``nearest``: ``(Q, L)``, the nearest points, nearest first. ``distances``:
+    ``(Q, N)``, the mean distance to the points of each image; 0 for the query's own.
     """
 
+    queries: Int64
     nearest: Int64
-    distances: NDArray[np.float64]
+    distances: Floats
 
 
-def squared_distances(x: Tensor, multiple: int = 1) -> Iterator[tuple[int, Tensor]]:
-    """The first row of each chunk, and the squared distances ``(rows, P)``; ``rows`` is divisible by ``multiple``."""
+def squared_distances(x: Tensor, queries: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
+    """The first row of each chunk, and the squared distances ``(rows, P)`` of the queries, or of all points."""
     x = x - x.mean(0)
     lengths = x.square().sum(1)
-    rows = max(1, VALUES // len(x) // multiple) * multiple
-    for start in range(0, len(x), rows):
-        chunk = x[start : start + rows]
-        yield start, torch.addmm(lengths, chunk, x.T, alpha=-2).add_(lengths[start : start + rows, None]).clamp_(min=0)
+    asked, their_lengths = (x, lengths) if queries is None else (x[queries], lengths[queries])
+    rows = max(1, VALUES // len(x))
+    for start in range(0, len(asked), rows):
+        chunk, own = asked[start : start + rows], their_lengths[start : start + rows, None]
+        yield start, torch.addmm(lengths, chunk, x.T, alpha=-2).add_(own).clamp_(min=0)
 
 
 def nearest(points: Floats, count: int) -> tuple[Int64, Floats]:
@@ -51,40 +52,19 @@ def nearest(points: Floats, count: int) -> tuple[Int64, Floats]:
     return torch.cat(indices).numpy(), torch.cat(distances).numpy()
 
 
-def neighbourhood(points: Floats, per_image: int, group_of: Int64, groups: int, count: int) -> Neighbourhood:
-    """The `Neighbourhood` of points that are ordered by image; ``group_of``: ``(P,)``, each point's group.
-
-    All points of an image belong to the same group.
-    """
-    x = torch.from_numpy(points)
-    in_group = torch.nn.functional.one_hot(torch.from_numpy(group_of), groups).to(x.dtype)
-    sizes = in_group.sum(0).double()
-    indices, means = [], []
-    for start, chunk in squared_distances(x, per_image):
+def neighbourhood(points: Floats, per_image: int, queries: Int64, count: int) -> Neighbourhood:
+    """The `Neighbourhood` of some of the points, which are ordered by image, with up to ``count`` neighbours each."""
+    x, images = torch.from_numpy(points), len(points) // per_image
+    count = min(count, len(points) - per_image)
+    asked = torch.from_numpy(queries)
+    nearest, means = [], []
+    for start, chunk in squared_distances(x, asked):
         chunk.sqrt_()
-        total = (chunk @ in_group).double()
-        counts = sizes.expand(len(chunk), -1).clone()
-        for first in range(0, len(chunk), per_image):
-            rows, own = slice(first, first + per_image), slice(start + first, start + first + per_image)
-            group = int(group_of[start + first])
-            total[rows, group] -= chunk[rows, own].sum(1).double()
-            counts[rows, group] -= per_image
-            chunk[rows, own] = torch.inf
-        indices.append(chunk.topk(count, dim=1, largest=False).indices)
-        means.append(total / counts)
-    return Neighbourhood(torch.cat(indices).numpy(), torch.cat(means).numpy())
-
-
-def purity(neighbours: Int64, labels: Int64) -> NDArray[np.float64]:
-    """The share of each point's neighbours that have its label: ``(P,)``."""
-    return (labels[neighbours] == labels[:, None]).mean(1)
-
-
-def silhouette(distances: NDArray[np.float64], labels: Int64) -> NDArray[np.float64]:
-    """``(b - a) / max(a, b)`` of each point: mean distance ``a`` to its own group, ``b`` to the nearest other one."""
-    own = np.arange(len(labels)), labels
-    inside = distances[own]
-    others = distances.copy()
-    others[own] = np.inf
-    outside = others.min(1)
-    return (outside - inside) / np.maximum(np.maximum(inside, outside), np.finfo(float).tiny)
+        by_image = chunk.view(len(chunk), images, per_image)
+        own = torch.arange(len(chunk)), asked[start : start + len(chunk)] // per_image
+        mean = by_image.mean(2)
+        mean[own] = 0
+        by_image[own] = torch.inf
+        nearest.append(chunk.topk(count, dim=1, largest=False).indices)
+        means.append(mean)
+    return Neighbourhood(queries, torch.cat(nearest).numpy(), torch.cat(means).numpy())

@@ -2,19 +2,36 @@
 
 from pathlib import Path
 
+from tembed.analysis.controls import UNTRAINED
 from tembed.analysis.figures import figure_png, image_png
+from tembed.analysis.maps import FEWEST_POINTS
 from tembed.analysis.sprites import SIDE
 from tembed.analysis.study import Analysis
-from tembed.claims import Claim
-from tembed.files import explained, write_json
-from tembed.reporting.document import Details, Element, Heading, Items, Picture, Table, Text, write_document
+from tembed.claims import Claim, Judgement, Verdict
+from tembed.files import explained, write_file, write_json
+from tembed.reporting.document import (
+    Details,
+    Element,
+    Figure,
+    Heading,
+    Items,
+    Picture,
+    Table,
+    Text,
+    to_markdown,
+    write_document,
+)
+from tembed.reporting.dots import dot_plot
 
 TITLE = "What the block sees"
-INTERVALS = (
-    "There is one trained network of each kind. The 95 % intervals cover the choice of images, not the variation "
-    "between trainings. Verdicts are based on them: a claim holds if the interval of the difference lies on the "
-    "claimed side of zero."
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "unclear")
+HOW = (
+    "Each claim is measured beside controls: what the same measure gives where the claim should be false. For these "
+    "weights, a claim holds if its number is ahead of every control on half-samples of the test images; 95 % intervals "
+    "cover the choice of images. For the method, the same is asked over trained seeds. Both are corrected for the "
+    "number of claims (Holm)."
 )
+LEGEND = "The measured value and its controls, with 95 % intervals. Hollow dots: controls that are not beaten."
 
 
 def default_out(source: str) -> Path:
@@ -30,10 +47,12 @@ def write_analysis(analysis: Analysis, out: str | Path, side: int = SIDE) -> Pat
     out = Path(out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    words = analysis.words  # first, because it fails on too few images
     points = len(analysis.features.image_of)
-    analysis.progress.say(f"{points:,} patches of {len(analysis.sample):,} images, {len(words.sizes)} words")
+    analysis.progress.say(
+        f"{points:,} patches of {len(analysis.sample):,} images; networks: {analysis.sources.counts()}"
+    )
     write_json(out / "claims.json", claims_record(analysis))  # before the maps, which take the longest
+    write_file(out / "verdicts.md", to_markdown([verdict_table(analysis.claims)]).encode())
     return write_document(compose(analysis, side), out, f"{TITLE}: {analysis.source}")
 
 
@@ -42,6 +61,7 @@ def claims_record(analysis: Analysis) -> dict[str, object]:
     return {
         "run": analysis.source,
         "baseline": analysis.baseline_source,
+        "seeds": {kind: [source for source, _ in found] for kind, found in vars(analysis.sources).items()},
         "model": analysis.trained.recipe.model,
         "data": analysis.data,
         "images": len(analysis.sample),
@@ -52,14 +72,14 @@ def claims_record(analysis: Analysis) -> dict[str, object]:
 
 
 def compose(analysis: Analysis, side: int = SIDE) -> list[Element]:
-    """The whole report."""
+    """The whole report, a section after the other: figures first."""
     return [
         Heading(TITLE, 1),
         *introduction(analysis),
-        Heading("Claims as numbers"),
-        *claim_elements(analysis.claims),
         Heading("Figures"),
         *pictures(analysis, side),
+        Heading("Claims"),
+        *claim_elements(analysis.claims),
     ]
 
 
@@ -75,64 +95,94 @@ def introduction(analysis: Analysis) -> list[Element]:
     if baseline is not None:
         share = (baseline.head == baseline.labels).mean()
         accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} correctly."
-    return [Text(network), Text(accuracy), Text(INTERVALS)]
+    seeds = f"Networks that are compared: {analysis.sources.counts()}, and {UNTRAINED} untrained ones."
+    return [Text(network), Text(f"{accuracy} {seeds}")]
+
+
+def verdict_table(claims: list[Claim]) -> Table:
+    """Both verdicts of each claim that was measured; the README's table is this one."""
+    measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+    rows = tuple(
+        (claim.name, f"{claim.weights.verdict}: {claim.weights.why}", _brief(claim.method)) for claim in measured
+    )
+    return Table(
+        ("claim", "for these weights", "for the method"), rows, tuple(claim.weights.verdict for claim in measured)
+    )
+
+
+def _brief(judgement: Judgement) -> str:
+    """The verdict and the start of its reason, which the numbers of the claim repeat in full."""
+    return f"{judgement.verdict}: {judgement.why.partition(',')[0]}"
 
 
 def claim_elements(claims: list[Claim]) -> list[Element]:
-    """A table of the claims, and below it how each one is measured."""
-    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in ("holds", "does not hold")}
-    rest = len(claims) - sum(counts.values())
-    summary = f"{counts['holds']} hold, {counts['does not hold']} do not, {rest} are unclear, not measured or no claim."
-    rows = tuple(
+    """A table of the verdicts, a dot plot for each claim with its numbers folded below, and what was not measured."""
+    measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+    missing = [claim for claim in claims if claim.weights.verdict == "not measured"]
+    counts = {verdict: sum(claim.weights.verdict == verdict for claim in measured) for verdict in VERDICTS}
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    found: list[Element] = [Text(HOW), Text(f"For these weights: {summary}."), verdict_table(claims)]
+    for number, claim in enumerate(measured, 1):
+        found += _one_claim(claim, f"claim-{number}")
+    if missing:
+        lines = tuple(f"{claim.name}. The paper: {claim.paper}. {claim.weights.why}." for claim in missing)
+        found.append(Details(f"{len(missing)} claims that were not measured", (Items(lines),)))
+    return found
+
+
+def _one_claim(claim: Claim, file: str) -> list[Element]:
+    """A claim: the paper's sentence, both verdicts, the dot plot, and the numbers."""
+    verdicts = Items(
         (
-            claim.name,
-            claim.verdict,
-            tuple(f"{column}: {measure}" for column, measure in claim.values.items()),
-            claim.why,
+            f"For these weights, it {_says(claim.weights)}",
+            f"For the method, it {_says(claim.method)}",
         )
-        for claim in claims
     )
-    definitions = tuple(
-        f"{claim.name}. The paper: {claim.paper}. "
-        + (f"Measured: {claim.definition}." if claim.definition else f"Not measured: {claim.why}.")
-        for claim in claims
-    )
-    return [
-        Text(summary),
-        Table(("claim", "verdict", "numbers", "why"), rows, tuple(claim.verdict for claim in claims)),
-        Details("What the paper says, and how each claim is measured", (Items(definitions),)),
+    rows: list[tuple[str, str, str, str]] = []
+    if claim.value is not None:
+        rows.append(("measured", str(claim.value), "", ""))
+    rows += [
+        (control.name, str(control.value), control.difference.signed(), f"{control.p:.2g}")
+        for control in claim.controls
     ]
+    rows += [(f"not a control: {name}", str(value), "", "") for name, value in claim.notes.items()]
+    elements: list[Element] = [Text(f"Measured: {claim.definition}.")]
+    if rows:
+        elements.append(Table(("", "value", "ahead by", "p"), tuple(rows)))
+    drawn = [Figure(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
+    return [
+        Heading(claim.name, 3),
+        Text(f"The paper: {claim.paper}."),
+        verdicts,
+        *drawn,
+        Details("Numbers", tuple(elements)),
+    ]
+
+
+def _says(judgement: Judgement) -> str:
+    verb = judgement.verdict if judgement.verdict in ("holds", "does not hold") else f"is {judgement.verdict}"
+    return f"{verb}: {judgement.why}."
 
 
 def pictures(analysis: Analysis, side: int = SIDE) -> list[Element]:
     """The figures of the paper's analysis."""
-    found = [
-        Picture(
-            "geometry",
-            figure_png(analysis.geometry()),
-            "t-SNE of the features before the last stage, by class and by super-class (Fig. 5)",
-        ),
-        Picture(
-            "sprites-predictions",
-            image_png(analysis.prediction_sprites(side)),
-            "patches by their class prediction (Fig. 6, left)",
-        ),
-    ]
-    sprites = analysis.embedding_sprites(side)
+    found: list[Element] = []
+    if analysis.has_maps:
+        caption = "t-SNE of the features before the last stage, by class and by super-class (Fig. 5)"
+        found.append(Picture("geometry", figure_png(analysis.geometry()), caption))
+    else:
+        points = len(analysis.features.image_of)
+        found.append(Text(f"{points} patches are too few for t-SNE maps, which need {FEWEST_POINTS}."))
+    caption = "16 visual words with their scores, each by four patches; a frame shows the true class (Fig. 7)"
+    found.append(Picture("words", figure_png(analysis.chosen_words()), caption))
+    if analysis.has_maps:
+        picture = image_png(analysis.prediction_sprites(side))
+        found.append(Picture("sprites-predictions", picture, "patches by their class prediction (Fig. 6, left)"))
+    sprites = analysis.embedding_sprites(side) if analysis.has_maps else None
     if sprites is not None:
         caption = "patches by embedding vector; solid tiles: class vectors, black: zero (Fig. 6, right)"
         found.append(Picture("sprites-embedding", image_png(sprites), caption))
-    return [
-        *found,
-        Picture(
-            "words",
-            figure_png(analysis.chosen_words()),
-            "16 visual words with their scores; the frame shows the true class of the image (Fig. 7)",
-        ),
-        Picture("words-all", figure_png(analysis.all_words()), "all visual words, the largest first"),
-        Picture(
-            "legend",
-            figure_png(analysis.legend()),
-            "the marks of the patches, shown on two of them (appendix B)",
-        ),
-    ]
+    caption = "the marks of the patches, shown on two of them (appendix B)"
+    found.append(Picture("legend", figure_png(analysis.legend()), caption))
+    every = Picture("words-all", figure_png(analysis.all_words()), "all visual words, the largest first")
+    return [*found, Details(f"All {len(analysis.words.sizes)} visual words", (every,))]

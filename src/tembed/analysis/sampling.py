@@ -12,6 +12,7 @@ from tembed.data import dataset
 from tembed.data.splits import shuffled
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
+from tembed.reporting.progress import SILENT, Progress
 
 PER_CLASS = 80
 """Images per class in the paper (§4.3)."""
@@ -35,16 +36,43 @@ def sample(images: ImageSet, images_per_class: int, seed: int = 0) -> ImageSet:
     """``images_per_class`` images of every class, class by class, drawn by ``seed``."""
     if images_per_class < FEWEST:
         raise TembedError(f"`images_per_class` is {images_per_class}; it must be at least {FEWEST}")
-    rank = shuffled(len(images), seed)
-    chosen = []
-    for label, name in enumerate(images.classes):
-        indices = np.flatnonzero(images.labels.numpy() == label)
-        if len(indices) < images_per_class:
+    counts = images.labels.bincount(minlength=len(images.classes)).tolist()
+    for name, count in zip(images.classes, counts, strict=True):
+        if count < images_per_class:
             raise TembedError(
-                f"`images_per_class` is {images_per_class}, but class {name!r} has {len(indices)} images in this "
-                f"subset: give {len(indices)} or fewer"
+                f"`images_per_class` is {images_per_class}, but class {name!r} has {count} images in this subset: give "
+                f"{count} or fewer"
             )
-        chosen.append(indices[np.argsort(rank[indices])][:images_per_class])
+    return _drawn(images, [images_per_class] * len(counts), seed)
+
+
+def default_sample(images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> ImageSet:
+    """The paper's number of images of each class, or as many as there are; classes with a single image are left out."""
+    wanted = default_per_class(len(images.classes))
+    counts = images.labels.bincount(minlength=len(images.classes)).tolist()
+    left_out = [name for name, count in zip(images.classes, counts, strict=True) if count < FEWEST]
+    taken = [min(wanted, count) if count >= FEWEST else 0 for count in counts]
+    used = [count for count in taken if count]
+    if len(used) < 2:
+        raise TembedError(
+            f"an analysis compares classes with {FEWEST} or more test images, and this dataset has {len(used)} of "
+            "them: import more images, or train with a split that has more test images"
+        )
+    if left_out:
+        progress.say(f"left out, with fewer than {FEWEST} test images: {_some(left_out)}")
+    if min(used) < PER_CLASS:
+        amount = str(min(used)) if min(used) == max(used) else f"{min(used)} to {max(used)}"
+        progress.say(f"using {amount} test images of each of {len(used)} classes")
+    return _drawn(images, taken, seed)
+
+
+def _drawn(images: ImageSet, counts: Sequence[int], seed: int) -> ImageSet:
+    """This many images of each class."""
+    rank, labels = shuffled(len(images), seed), images.labels.numpy()
+    chosen = []
+    for label, count in enumerate(counts):
+        indices = np.flatnonzero(labels == label)
+        chosen.append(indices[np.argsort(rank[indices])][:count])
     return images.subset(torch.from_numpy(np.concatenate(chosen)))
 
 

@@ -1,19 +1,24 @@
 """The whole analysis of a trained run (§4.3): features, maps, words, claims and figures."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tembed.analysis.claims import measure_claims
 from tembed.analysis.claims.separation import spaces_of
+from tembed.analysis.claims.statistics import HalfSamples
 from tembed.analysis.colours import Colour, class_colours
+from tembed.analysis.controls import CALIBRATION, UNTRAINED, Networks, untrained
 from tembed.analysis.features import Features, cached_features, extract_features, pixels_of
 from tembed.analysis.figures import geometry_figure, legend_figure, legend_points, words_figure
-from tembed.analysis.maps import map_all
-from tembed.analysis.sampling import PER_CLASS, Groups, default_per_class, find_groups, group_labels, sample
+from tembed.analysis.maps import FEWEST_POINTS, map_all
+from tembed.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
+from tembed.analysis.seeds import Sorted, sort_runs
 from tembed.analysis.sprites import SIDE, sprite_map
 from tembed.analysis.words import WORDS, Words, find_words
 from tembed.arrays import Floats, Int64, UInt8
@@ -37,21 +42,45 @@ class Analysis:
     """The features of a trained run, and everything that follows from them, computed on first use.
 
     ``sample``: the images whose features these are. ``test_images``: the test subset that they were drawn from.
-    ``baseline``: the features of another run on the same images, with maps of the same size. ``groups``: the
-    super-classes. ``cache``: the folder that keeps t-SNE maps.
+    ``given``: the features of the run, of its baseline and of further runs on the same images. ``sources``: where they
+    come from. ``calibration``: training images for the BN statistics of untrained networks. ``groups``: the
+    super-classes. ``cache``: the folder that keeps features and t-SNE maps.
     """
 
     trained: Trained
     source: str
     baseline_source: str | None
+    sources: Sorted
     sample: ImageSet
     test_images: ImageSet
-    features: Features
-    baseline: Features | None
+    calibration: ImageSet
+    given: Networks
     groups: Groups | None
     seed: int
     cache: Path | None
     progress: Progress = SILENT
+
+    @property
+    def features(self) -> Features:
+        """The features of the run."""
+        return self.given.run[0]
+
+    @property
+    def baseline(self) -> Features | None:
+        """The features of the baseline, if one was given."""
+        return self.given.baseline[0] if self.given.baseline else None
+
+    @cached_property
+    def networks(self) -> Networks:
+        """All networks that the claims compare: those that were given, and untrained ones."""
+        blank = (untrained(self.trained, self.calibration, seed) for seed in range(UNTRAINED))
+        found = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in blank]
+        return replace(self.given, untrained=tuple(found))
+
+    @cached_property
+    def samples(self) -> HalfSamples:
+        """The half-samples of the images behind every interval and test."""
+        return HalfSamples.draw(self.features.labels, len(self.classes), self.seed)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -83,6 +112,11 @@ class Analysis:
 
     # --- maps
 
+    @property
+    def has_maps(self) -> bool:
+        """Whether there are enough points for t-SNE."""
+        return len(self.features.image_of) >= FEWEST_POINTS
+
     @cached_property
     def geometry_maps(self) -> dict[str, Floats]:
         """The maps of Fig. 5, by the names of `spaces_of`."""
@@ -106,13 +140,6 @@ class Analysis:
     @cached_property
     def words(self) -> Words:
         return find_words(self.features, WORDS, self.seed)
-
-    @cached_property
-    def baseline_words(self) -> Words | None:
-        """The words of the baseline, if it has patch scores."""
-        if self.baseline is None or self.baseline.softmax is None:
-            return None
-        return find_words(self.baseline, WORDS, self.seed)
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -160,6 +187,7 @@ def analyze(
     source: str | Path,
     *,
     baseline: str | Path | None = None,
+    also: Sequence[str | Path] = (),
     images_per_class: int | None = None,
     groups: Groups | None = None,
     seed: int = 0,
@@ -169,8 +197,10 @@ def analyze(
 ) -> Analysis:
     """Extract the features of a run, a weights file or shipped weights on test images of its dataset.
 
-    ``baseline``: another run on the same dataset to compare with. ``groups``: super-classes to use instead of the
-    dataset's own. ``cache``: a folder that keeps features and maps, so that they are computed once.
+    ``baseline``: another run on the same dataset to compare with. ``also``: further seeds of the run, of the baseline,
+    of the ``-aux`` and of the ``-1x1`` network. ``images_per_class``: by default the paper's 80, or as many as there
+    are. ``groups``: super-classes to use instead of the dataset's own. ``cache``: a folder that keeps features and
+    maps, so that they are computed once.
     """
     progress = progress or SILENT
     trained = load_trained(source)
@@ -185,40 +215,43 @@ def analyze(
     groups = find_groups(recipe.data, groups)
     if groups is not None:
         group_labels(groups, trained.classes)  # refuses a wrong grouping before any work
-    count = default_per_class(len(trained.classes)) if images_per_class is None else images_per_class
-    if images_per_class is None and count < PER_CLASS:
-        progress.say(f"using {count} images of each of the {len(trained.classes)} classes")
-    images = sample(splits.test, count, seed)
-    other = None if baseline is None else load_trained(baseline)
-    if other is not None:
-        _check_baseline(trained, source, other, baseline)
+    if images_per_class is None:
+        images = default_sample(splits.test, seed, progress)
+    else:
+        images = sample(splits.test, images_per_class, seed)
+    found = sort_runs(source, trained, baseline, also)
     folder = None if cache is None else Path(cache)
-
-    def features_of(network: Trained) -> Features:
-        if folder is None:
-            return extract_features(network, images, seed, progress)
-        return cached_features(network, images, folder, seed, progress)
-
-    features = features_of(trained)
-    compared = None if other is None else features_of(other)
-    if compared is not None and compared.map_size != features.map_size:
-        raise TembedError(
-            f"the maps of the baseline {baseline} are {compared.map_size}, but those of {source} are "
-            f"{features.map_size}: compare networks with maps of the same size"
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(splits.train))[:CALIBRATION])
+    given = Networks(
+        *(
+            tuple(features_of(one, images, seed, folder, progress) for _, one in kind)
+            for kind in (found.run, found.baseline, found.aux, found.one_by_one)
         )
+    )
+    _check_maps(found, given)
     return Analysis(
         trained=trained,
         source=str(source),
-        baseline_source=None if baseline is None else str(baseline),
+        baseline_source=found.baseline[0][0] if found.baseline else None,
+        sources=found,
         sample=images,
         test_images=splits.test,
-        features=features,
-        baseline=compared,
+        calibration=splits.train.subset(torch.from_numpy(chosen)),
+        given=given,
         groups=groups,
         seed=seed,
         cache=folder,
         progress=progress,
     )
+
+
+def features_of(
+    network: Trained, images: ImageSet, seed: int, cache: Path | None, progress: Progress = SILENT
+) -> Features:
+    """The features of a network on these images, from the cache if there is one."""
+    if cache is None:
+        return extract_features(network, images, seed, progress)
+    return cached_features(network, images, cache, seed, progress)
 
 
 def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str, progress: Progress) -> None:
@@ -228,12 +261,17 @@ def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str,
         progress.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")
 
 
-def _check_baseline(trained: Trained, source: object, other: Trained, baseline: object) -> None:
-    ours, theirs = trained.recipe, other.recipe
-    if theirs.data != ours.data or other.classes != trained.classes:
-        raise TembedError(
-            f"the baseline {baseline} was trained on {theirs.data}, {source} on {ours.data}: compare runs on one "
-            "dataset"
-        )
-    if (theirs.split, theirs.split_seed) != (ours.split, ours.split_seed):
-        raise TembedError(f"the baseline {baseline} was trained on a different split than {source}")
+def _check_maps(found: Sorted, given: Networks) -> None:
+    """Refuse networks whose maps have another size than those of the run."""
+    (source, _), features = found.run[0], given.run[0]
+    for sources, kind in zip(
+        (found.run, found.baseline, found.aux, found.one_by_one),
+        (given.run, given.baseline, given.aux, given.one_by_one),
+        strict=True,
+    ):
+        for (other, _), compared in zip(sources, kind, strict=True):
+            if compared.map_size != features.map_size:
+                raise TembedError(
+                    f"the maps of {other} are {compared.map_size}, but those of {source} are {features.map_size}: "
+                    "compare networks with maps of the same size"
+                )

@@ -15,8 +15,11 @@ class Analyze:
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
     baseline: str | None = None
     """another run on the same dataset to compare with, such as rn26/cifar10"""
+    also: tuple[str, ...] = ()
+    """further runs, each a seed of RUN, of the baseline, of its -aux or of its -1x1 network; three seeds of each give
+    a verdict on the method"""
     images_per_class: int | None = None
-    """test images of each class; default: 80, or fewer if that would exceed 800 in total"""
+    """test images of each class; default: 80 or as many as there are, and fewer if that would exceed 800 in total"""
     super_classes: Path | None = None
     """a JSON file {"super-class": ["class", ...]}; default: the super-classes of the dataset, if it has any"""
     seed: int = 0
@@ -40,6 +43,7 @@ def main(arguments: list[str]) -> int:
         found = analyze(
             command.source,
             baseline=command.baseline,
+            also=command.also,
             images_per_class=command.images_per_class,
             groups=None if command.super_classes is None else read_groups(command.super_classes),
             seed=command.seed,
@@ -49,6 +53,6 @@ def main(arguments: list[str]) -> int:
         report = write_analysis(found, out)
     if not command.quiet:
         for claim in found.claims:
-            print(f"{claim.verdict:<14}{claim.name}: {claim.why}")
+            print(f"{claim.weights.verdict:<14}{claim.name}: {claim.weights.why}")
     print(f"the report: {report} and {report.with_suffix('.html')}")
     return 0

@@ -4,13 +4,17 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from support.datasets import store_world
 from support.features import made_features
 
 from tembed.analysis.claims.parts import classes_with_part, leading_part, part_claims, part_pixels
+from tembed.analysis.claims.statistics import HalfSamples
+from tembed.analysis.controls import Networks
 from tembed.analysis.features import patch_span
 from tembed.analysis.words import Words
+from tembed.claims import Claim, corrected
 from tembed.data import load
 from tembed.data.parts.world import PARTS_OF
 from tembed.data.types import ImageSet
@@ -56,27 +60,41 @@ def test_mass_on_the_sharing_classes_is_found_where_it_was_put() -> None:
     sharing = np.where((part == 3)[:, None], True, (np.arange(4) >= 2) == (part == 2)[:, None])
     fair = (sharing / sharing.sum(1, keepdims=True)).astype(np.float32)
     blind = np.full((len(labels), 4), 0.25, np.float32)
-    words = Words(np.eye(4, dtype=np.float32), labels, part, np.bincount(labels), labels)
+    none = np.zeros(4, np.int64)
+    words = Words(np.eye(4, dtype=np.float32), none, part, np.bincount(labels), none, none[:, None])
     seeing, other = dataclasses.replace(features, softmax=fair), dataclasses.replace(features, softmax=blind)
-    first, off, recovered = part_claims(seeing, other, images, images, words, words)
-    assert first.verdict == off.verdict == recovered.verdict == "holds"
-    assert first.values["block"].value == 1
-    assert first.values["baseline"].value == first.values["chance"].value == 0.5
-    assert off.values["block"].value == 1
-    assert abs(off.values["baseline"].value - 1 / 3) < 1e-6
-    assert abs(off.values["chance"].value - 1 / 3) < 1e-6
-    assert recovered.values["block: parts"].value == 1
-    assert "block minus baseline +0.500" in first.why
-    alone = part_claims(other, None, images, images, words, None)
-    assert alone[0].verdict == "unclear"
-    assert "no baseline with patch scores" in alone[0].why
+    samples = HalfSamples.draw(labels, 4, resamples=20)
+    networks = Networks((seeing,), aux=(other,), untrained=(dataclasses.replace(other, softmax=noise(len(labels))),))
+    first, off, recovered = corrected(part_claims(networks, images, images, words, samples))
+    assert first.weights.verdict == off.weights.verdict == recovered.weights.verdict == "holds"
+    assert values(first) == pytest.approx({"measured": 1, "chance": 0.5, "-aux": 0.5})
+    assert values(off) == pytest.approx({"measured": 1, "chance": 1 / 3, "-aux": 1 / 3})
+    assert values(recovered)["measured"] == pytest.approx(1)
+    alone = corrected(part_claims(Networks((other,)), images, images, words, samples))
+    assert alone[0].weights.verdict == "unclear"
+    wrong = dataclasses.replace(features, softmax=((1 - sharing) + 0.01).astype(np.float32) / 2.04)
+    (claim, *_) = corrected(part_claims(Networks((wrong,)), images, images, words, samples))
+    assert claim.weights.verdict == "does not hold"
+
+
+def noise(count: int) -> np.ndarray:
+    p = np.random.default_rng(0).random((count, 4))
+    return (p / p.sum(1, keepdims=True)).astype(np.float32)
+
+
+def values(claim: Claim) -> dict[str, float]:
+    assert claim.value is not None
+    found = {"measured": claim.value.value} | {control.name: control.value.value for control in claim.controls}
+    found |= {name: measure.value for name, measure in claim.notes.items()}
+    return {name: value for name, value in found.items() if name in ("measured", "chance", "-aux")}
 
 
 def test_without_a_part_map_the_claims_are_not_measured() -> None:
     images, part = world()
     plain = dataclasses.replace(images, part_map=None, parts=())
     features = made_features(images.labels.numpy(), (1, 1))
-    words = Words(np.eye(4, dtype=np.float32), part, part, part, part)
-    claims = part_claims(features, None, plain, plain, words, None)
-    assert {claim.verdict for claim in claims} == {"not measured"}
-    assert {claim.why for claim in claims} == {"the parts of this dataset are not known"}
+    words = Words(np.eye(4, dtype=np.float32), part, part, part, part, part[:, None])
+    samples = HalfSamples.draw(features.labels, 4, resamples=4)
+    claims = part_claims(Networks((features,)), plain, plain, words, samples)
+    assert {claim.weights.verdict for claim in claims} == {"not measured"}
+    assert {claim.weights.why for claim in claims} == {"the parts of this dataset are not known"}

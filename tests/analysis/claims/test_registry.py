@@ -10,7 +10,8 @@ import pytest
 from support.features import made_features
 
 from tembed.analysis import claims, register_claim
-from tembed.claims import Claim, Measure
+from tembed.analysis.claims.statistics import HalfSamples
+from tembed.claims import Claim, Control, Measure, corrected
 from tembed.errors import TembedError
 
 
@@ -20,8 +21,9 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count_classes(analysis: Any) -> list[Claim]:
-    value = Measure(float(len(analysis.classes)))
-    return [Claim("many classes", "there are many classes", "their number", "holds", "it is above 2", {"all": value})]
+    count = Measure(float(len(analysis.classes)))
+    two = Control("two classes", Measure(2.0), Measure(count.value - 2), p=0.01, against=0.99)
+    return [Claim("many classes", "there are many classes", "their number", count, (two,))]
 
 
 def test_the_built_in_families_are_registered_in_the_order_of_the_report() -> None:
@@ -38,16 +40,10 @@ def test_a_registered_family_measures_the_analysis(monkeypatch: pytest.MonkeyPat
     register_claim("again", count_classes)
     found: Any = SimpleNamespace(classes=("a", "b", "c"))
     measured = claims.measure_claims(found)
-    assert [claim.plain() for claim in measured] == [
-        {
-            "name": "many classes",
-            "paper": "there are many classes",
-            "definition": "their number",
-            "verdict": "holds",
-            "why": "it is above 2",
-            "values": {"all": {"value": 3.0, "low": None, "high": None}},
-        }
-    ] * 2
+    assert [claim.name for claim in measured] == ["many classes", "many classes"]
+    assert {claim.weights.verdict for claim in measured} == {"holds"}
+    assert {claim.weights.p for claim in measured} == {0.02}, "not corrected for two claims"
+    assert measured[0].plain()["controls"][0]["name"] == "two classes"
 
 
 def test_the_example_of_the_docs_runs() -> None:
@@ -57,8 +53,11 @@ def test_the_example_of_the_docs_runs() -> None:
     exec(compile(example, "docs/analysis.md", "exec"), space)
     assert claims.claim_families()[-1] == "head"
     features = made_features(np.repeat(np.arange(4), 8))
-    (claim,) = space["head_accuracy"](SimpleNamespace(features=features))
-    assert claim.values["block"].value == (features.head == features.labels).mean()
+    samples = HalfSamples.draw(features.labels, 4)
+    (claim,) = space["head_accuracy"](SimpleNamespace(features=features, samples=samples))
+    assert claim.value.value == (features.head == features.labels).mean()
+    (judged,) = corrected([claim])
+    assert judged.weights.verdict == "does not hold"  # the head of random features guesses among four classes
 
 
 def test_a_name_can_be_registered_only_once() -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tembed.claims import Claim
+from tembed.claims import Claim, corrected
 from tembed.errors import TembedError
 
 if TYPE_CHECKING:
     from tembed.analysis.study import Analysis
 
 Measurement = Callable[["Analysis"], list[Claim]]
-"""Reads ``features``, ``baseline``, ``words``, ``group_of``, ``dataset``, ``seed``, ``progress`` and more."""
+"""Reads ``networks``, ``samples``, ``features``, ``words``, ``group_of``, ``dataset``, ``seed`` and more."""
 
 _MEASUREMENTS: dict[str, Measurement] = {}
 
@@ -32,8 +32,8 @@ def claim_families() -> list[str]:
 
 
 def measure_claims(analysis: "Analysis") -> list[Claim]:
-    """The claims of all registered families."""
-    return [claim for measure in _MEASUREMENTS.values() for claim in measure(analysis)]
+    """The claims of all registered families, with verdicts that are corrected across all of them."""
+    return corrected([claim for measure in _MEASUREMENTS.values() for claim in measure(analysis)])
 
 
 # The built-in families, in the order of the report.

@@ -7,16 +7,18 @@ zero if and only if some patch mixes class ``k`` alone, with ``p_k > 1``.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tembed.analysis.claims import register_claim
-from tembed.analysis.claims.statistics import Bootstrap
-from tembed.analysis.claims.uncertainty import NOT_FED_BACK
+from tembed.analysis.claims.look_alikes import NO_EMBEDDING
+from tembed.analysis.claims.statistics import Evidence, HalfSamples, claim
+from tembed.analysis.controls import Networks
 from tembed.analysis.features import Features
 from tembed.arrays import Floats
-from tembed.claims import Claim, Measure, Verdict, not_measured
+from tembed.claims import Claim, Judgement, Measure, not_measured
 
 PAPER = "the class vectors are the vertices of the convex hull of the embedded features"
 ROUNDING = 1e-5
@@ -32,38 +34,42 @@ def extreme(mixing: Floats) -> NDArray[np.bool_]:
     return ~(mixing[alone] > 1 + ROUNDING).any(0)
 
 
-def hull_claims(features: Features, classes: Sequence[str], seed: int = 0) -> list[Claim]:
-    """One claim, with the count of extreme class vectors and the share of patches inside their hull."""
-    name = "class vectors are vertices"
+def hull_claims(networks: Networks, classes: Sequence[str], samples: HalfSamples) -> list[Claim]:
+    """One claim: the share of the patches inside the hull, and whether every class vector is extreme."""
+    name, features = "class vectors are vertices", networks.run[0]
     if features.mixing is None or features.values is None:
-        return [not_measured(name, PAPER, NOT_FED_BACK)]
+        return [not_measured(name, PAPER, NO_EMBEDDING)]
     if np.linalg.matrix_rank(features.values) < len(features.values):
         return [not_measured(name, PAPER, "the class vectors are linearly dependent")]
-    bootstrap = Bootstrap(features.labels, seed)
-    total = features.mixing.sum(1)
-    inside = bootstrap.mean((total <= 1 + ROUNDING).astype(float))
+    drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
+    inside = [some.mean(_weights_sum(one) <= 1 + ROUNDING) for one, some in zip(networks.run, drawn, strict=True)]
     vertices = extreme(features.mixing)
-    holds = inside.value >= ENOUGH and bool(vertices.all())
-    verdict: Verdict = "holds" if holds else "does not hold"
+    definition = (
+        "share of the patches in the hull of class vectors and zero, that is, with mixing weights that sum to 1 or "
+        "less; every class vector must also be an extreme point of all embeddings, class vectors and zero"
+    )
+    notes = {
+        "class vectors that are extreme": Measure(float(vertices.mean())),
+        "median sum of the mixing weights": Measure(float(np.median(_weights_sum(features)))),
+    }
+    evidence = Evidence(inside, {f"{ENOUGH:.0%} of the patches": [samples.constant(ENOUGH)] * len(drawn)})
+    found = claim(name, PAPER, definition, evidence, notes=notes)
+    if not vertices.all():
+        found = replace(found, weights=Judgement("does not hold", _inner(classes, vertices)))
+    return [found]
+
+
+def _weights_sum(features: Features) -> Floats:
+    assert features.mixing is not None
+    return features.mixing.sum(1)
+
+
+def _inner(classes: Sequence[str], vertices: NDArray[np.bool_]) -> str:
+    """Which class vectors lie inside, as a reason."""
     inner = ", ".join(name for name, is_vertex in zip(classes, vertices, strict=True) if not is_vertex)
     if len(inner) >= NAMES_LENGTH:
         inner = inner[: NAMES_LENGTH - 3] + "…"
-    why = (
-        f"{int(vertices.sum())} of {len(vertices)} class vectors are extreme"
-        + (f" (not extreme: {inner})" if inner else "")
-        + f"; {inside.value:.1%} of the patches lie in the hull of the class vectors and zero ({ENOUGH:.0%} "
-        "needed). Embeddings divided by the sum of their weights all do, by construction"
-    )
-    values = {
-        "extreme class vectors": Measure(float(vertices.mean())),
-        "patches inside": inside,
-        "median sum of the mixing weights": Measure(float(np.median(total))),
-    }
-    definition = (
-        "share of the class vectors that are extreme points of all embeddings, class vectors and zero; share of the "
-        "patches in the hull of class vectors and zero, that is, with mixing weights that sum to 1 or less"
-    )
-    return [Claim(name, PAPER, definition, verdict, why, values)]
+    return f"{int(vertices.sum())} of {len(vertices)} class vectors are extreme (not extreme: {inner})"
 
 
-register_claim("hull", lambda analysis: hull_claims(analysis.features, analysis.classes, analysis.seed))
+register_claim("hull", lambda analysis: hull_claims(analysis.networks, analysis.classes, analysis.samples))

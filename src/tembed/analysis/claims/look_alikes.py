@@ -3,44 +3,57 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tembed.analysis.claims import register_claim
-from tembed.analysis.claims.statistics import Array, Bootstrap, Statistic, decide
+from tembed.analysis.claims.statistics import Evidence, HalfSamples, claim, measure
+from tembed.analysis.controls import Networks, other_pairs, pair_sets, random_class_vectors
 from tembed.analysis.features import Features
-from tembed.arrays import Floats, Int64
+from tembed.arrays import Floats
 from tembed.claims import Claim, not_measured
 from tembed.errors import TembedError
 
+NAME = "look-alikes move closer"
 PAPER = "similar patches (car, truck) lie apart by their predictions; the embedding vectors bring them close"
 NO_PAIRS = "the dataset's record lists no pairs of look-alikes"
+NO_EMBEDDING = "the scores are not fed back (deep supervision): there is no f'"
 
 Pair = tuple[str, str]
 
 
-def look_alike_claims(features: Features, pairs: Sequence[Pair], classes: Sequence[str], seed: int = 0) -> list[Claim]:
-    """One claim for each pair of classes."""
-    name = "look-alikes move closer"
-    if features.embedding is None or features.softmax is None:
-        return [not_measured(name, PAPER, "the scores are not fed back (deep supervision): there is no f'")]
+def look_alike_claims(
+    networks: Networks, pairs: Sequence[Pair], classes: Sequence[str], samples: HalfSamples, seed: int = 0
+) -> list[Claim]:
+    """One claim about all named pairs together."""
+    if networks.run[0].embedding is None:
+        return [not_measured(NAME, PAPER, NO_EMBEDDING)]
     if not pairs:
-        return [not_measured(name, PAPER, NO_PAIRS)]
-    bootstrap, claims = Bootstrap(features.labels, seed), []
-    for pair in pairs:
-        numbers = class_numbers(pair, classes)
-        in_predictions = pair_distance(features.softmax, features.labels, numbers)
-        in_embedding = pair_distance(features.embedding, features.labels, numbers)
-        verdict, why = decide(bootstrap.difference(in_predictions, in_embedding), "predictions minus f':")
-        claims.append(
-            Claim(
-                f"{name}: {pair[0]} and {pair[1]}",
-                PAPER,
-                "distance between the two classes' mean vectors, divided by the mean over all pairs of classes",
-                verdict,
-                why,
-                {"predictions": bootstrap.measure(in_predictions), "f'": bootstrap.measure(in_embedding)},
-            )
-        )
-    return claims
+        return [not_measured(NAME, PAPER, NO_PAIRS)]
+    named = [class_numbers(pair, classes) for pair in pairs]
+    gaps = [approach(f, samples if i == 0 else samples.first(0)) for i, f in enumerate(networks.run)]
+    within = {
+        "no change": [samples.constant(0.0)] * len(gaps),
+        "random class vectors": [
+            _mean(approach(random_class_vectors(f, seed), samples if i == 0 else samples.first(0)), named)
+            for i, f in enumerate(networks.run)
+        ],
+    }
+    blank = [_mean(approach(features, samples), named) for features in networks.untrained]
+    others = other_pairs(named, len(classes), seed)
+    ranked, notes = {}, {}
+    for pair, (i, j) in zip(pairs, named, strict=True):
+        rank = 1 + sum(gaps[0][0, a, b] >= gaps[0][0, i, j] for a, b in [*named, *others] if {a, b} != {i, j})
+        notes[f"{pair[0]} and {pair[1]} (rank {rank} of {len(named) + len(others)})"] = measure(gaps[0][:, i, j])
+    if len(others) >= len(named):
+        sets = pair_sets(len(others), len(named), seed)
+        first, second = np.array(others).T
+        ranked = {"other pairs": [gap[:, first, second][:, sets].mean(2) for gap in gaps]}
+    definition = (
+        "distance between the mean vectors of two classes, divided by the mean over all pairs of classes: that in the "
+        "predictions minus that in f', averaged over the named pairs"
+    )
+    evidence = Evidence([_mean(gap, named) for gap in gaps], within, ranked=ranked, untrained=blank)
+    return [claim(NAME, PAPER, definition, evidence, notes=notes)]
 
 
 def class_numbers(pair: Pair, classes: Sequence[str]) -> tuple[int, int]:
@@ -54,27 +67,38 @@ def class_numbers(pair: Pair, classes: Sequence[str]) -> tuple[int, int]:
     return classes.index(pair[0]), classes.index(pair[1])
 
 
-def pair_distance(points: Floats, labels: Int64, pair: tuple[int, int]) -> Statistic:
-    """The distance of two class means, divided by the mean over all pairs, as a function of the images' weights."""
+def approach(features: Features, samples: HalfSamples) -> NDArray[np.float64]:
+    """By how much each pair of classes is closer in ``f'`` than in the predictions: ``(1 + B, C, C)``."""
+    assert features.softmax is not None
+    assert features.embedding is not None
+    return class_distances(features.softmax, samples) - class_distances(features.embedding, samples)
+
+
+def class_distances(points: Floats, samples: HalfSamples) -> NDArray[np.float64]:
+    """The distances between class means, divided by the mean over all pairs: ``(1 + B, C, C)``.
+
+    NaN for a class without images.
+    """
+    labels = samples.labels
     by_image = points.reshape(len(labels), -1, points.shape[1]).mean(1, dtype=np.float64)
-    by_class = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    rows, columns = np.triu_indices(len(by_class), 1)
+    result = np.full((len(samples.rows), samples.classes, samples.classes), np.nan)
+    present = np.unique(labels)
+    rows, columns = np.triu_indices(len(present), 1)
+    for draw, row in enumerate(samples.rows):
+        centres = np.stack([by_image[row & (labels == label)].mean(0) for label in present])
+        apart = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+        with np.errstate(invalid="ignore"):  # all means may be equal
+            result[draw][np.ix_(present, present)] = apart / apart[rows, columns].mean()
+    return result
 
-    def statistic(weights: Array) -> Array:
-        centres = np.stack(
-            [(weights[:, i] @ by_image[i]) / weights[:, i].sum(1, keepdims=True) for i in by_class], 1
-        )  # (B, C, d)
-        squares = np.square(centres).sum(-1)
-        products = centres @ centres.transpose(0, 2, 1)
-        distances = np.sqrt(np.maximum(squares[:, :, None] + squares[:, None, :] - 2 * products, 0))
-        return distances[:, pair[0], pair[1]] / distances[:, rows, columns].mean(1)
 
-    return statistic
+def _mean(gaps: NDArray[np.float64], pairs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+    return np.mean([gaps[:, i, j] for i, j in pairs], axis=0)
 
 
 register_claim(
     "look-alikes",
     lambda analysis: look_alike_claims(
-        analysis.features, analysis.dataset.look_alikes, analysis.classes, analysis.seed
+        analysis.networks, analysis.dataset.look_alikes, analysis.classes, analysis.samples, analysis.seed
     ),
 )

@@ -9,18 +9,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tembed.analysis.claims import register_claim
-from tembed.analysis.claims.statistics import Bootstrap, Statistic, decide, weighted_mean
+from tembed.analysis.claims.statistics import Draws, Evidence, HalfSamples, claim, measure
+from tembed.analysis.controls import Networks
 from tembed.analysis.features import Features, patch_span
-from tembed.analysis.words import Words
+from tembed.analysis.words import Words, find_words, refitted
 from tembed.arrays import Int64
-from tembed.claims import Claim, Measure, Verdict, not_measured
+from tembed.claims import Claim, not_measured
 from tembed.data.types import ImageSet
 from tembed.extras import needs
 
 VISIBLE = 8
 """Pixels of a part that a patch must cover for the part to count as visible."""
-RECOVERED = 0.05
-"""The words count as recovering the parts if their adjusted mutual information exceeds this."""
+FEW = 20
+"""Half-samples for the adjusted mutual information, which is slow."""
 SHARED = "a patch of a part that several classes share matches those classes (0.5 plane + 0.5 bird = wing)"
 ENTITIES = "different mixtures of classes are different semantic entities, such as wing, tire and fur"
 UNKNOWN = "the parts of this dataset are not known"
@@ -33,9 +34,6 @@ OFF_TRUE = (
     "of S; chance level (|S| - 1) / (C - 1)"
 )
 NAMES = ("mass on the sharing classes", "mass off the true class", "words recover parts")
-
-Networks = dict[str, tuple[Features, Words]]
-"""Features and words by column: "baseline" (if it has patch scores) and "block"."""
 
 
 def classes_with_part(images: ImageSet) -> NDArray[np.bool_]:
@@ -70,111 +68,82 @@ def leading_part(counts: Tensor) -> Int64:
 
 
 def part_claims(
-    features: Features,
-    baseline: Features | None,
+    networks: Networks,
     sample: ImageSet,
     test_images: ImageSet,
     words: Words,
-    baseline_words: Words | None,
+    samples: HalfSamples,
     seed: int = 0,
 ) -> list[Claim]:
     """Score mass on the classes that share a part, and how well words recover the parts.
 
-    ``sample``: the images of the features. ``test_images``: these show which classes share which parts.
+    ``sample``: the images of the features. ``test_images``: these show which classes share which parts. ``words``:
+    those of the run.
     """
     if sample.part_map is None:
         return [not_measured(n, p, UNKNOWN) for n, p in zip(NAMES, (SHARED, SHARED, ENTITIES), strict=True)]
-    networks: Networks = {"block": (features, words)}
-    if baseline is not None and baseline.softmax is not None and baseline_words is not None:
-        networks = {"baseline": (baseline, baseline_words)} | networks
-    note = "" if len(networks) == 2 else "; no baseline with patch scores (deep supervision) was given to compare with"
+    features = networks.run[0]
     leading = leading_part(part_pixels(sample.part_map, len(sample.parts), features.map_size, features.window))
-    truth = features.labels[features.image_of]
     sharing = classes_with_part(test_images)[leading]  # (P, C): the classes that share the patch's part
     return [
-        *_mass_claims(networks, sharing, truth, Bootstrap(features.labels, seed), note),
-        _recovery_claim(networks, leading, truth, note),
+        _mass_claim(networks, sharing, samples, off=False),
+        _mass_claim(networks, sharing, samples, off=True),
+        _recovery_claim(networks, leading, words, samples.first(FEW), seed),
     ]
 
 
-def _mass_claims(
-    networks: Networks, sharing: NDArray[np.bool_], truth: Int64, bootstrap: Bootstrap, note: str
-) -> list[Claim]:
-    """Score mass on the sharing classes, as a share of all mass and of the mass off the true class."""
-    images, classes = len(bootstrap.labels), sharing.shape[1]
-    size = sharing.sum(1)
+def _mass_claim(networks: Networks, sharing: NDArray[np.bool_], samples: HalfSamples, *, off: bool) -> Claim:
+    """Score mass on the sharing classes, as a share of all mass or of the mass ``off`` the true class."""
+    truth = networks.run[0].labels[networks.run[0].image_of]
+    size, classes = sharing.sum(1), sharing.shape[1]
     counted = (size >= 2) & (size < classes)
-    others = sharing.copy()
-    others[np.arange(len(others)), truth] = False
-    claims = []
-    for name, definition, off in zip(NAMES[:2], (ON_SHARING, OFF_TRUE), (False, True), strict=True):
-        shares: dict[str, Statistic] = {}
-        for column, (features, _) in networks.items():
-            assert features.softmax is not None
-            own = features.softmax[np.arange(len(truth)), truth]
-            mass = (features.softmax * (others if off else sharing)).sum(1)
-            total = 1 - own if off else np.ones_like(own)
-            shares[column] = _ratio(np.where(counted, mass, 0), np.where(counted, total, 0), images)
-        by_chance = (size - 1) / (classes - 1) if off else size / classes
-        chance = float(by_chance[counted].mean())
-        values = {column: bootstrap.measure(share) for column, share in shares.items()}
-        values["chance"] = Measure(chance)
-        gain = bootstrap.difference(shares["block"], _constant(chance))
-        verdict, why = decide(gain, "block minus chance:")
-        if "baseline" in shares:
-            why += "; " + _minus_baseline(bootstrap.difference(shares["block"], shares["baseline"]))
-        claims.append(Claim(name, SHARED, definition, verdict, why + note, values))
-    return claims
+    target = sharing.copy()
+    if off:
+        target[np.arange(len(truth)), truth] = False
+
+    def share(features: Features, drawn: HalfSamples) -> Draws:
+        assert features.softmax is not None
+        total = 1 - features.softmax[np.arange(len(truth)), truth] if off else np.ones(len(truth))
+        return drawn.ratio(np.where(counted, (features.softmax * target).sum(1), 0), np.where(counted, total, 0))
+
+    by_chance = (size - 1) / (classes - 1) if off else size / classes
+    chance = samples.ratio(np.where(counted, by_chance, 0), counted)
+    own = [share(one, samples if i == 0 else samples.first(0)) for i, one in enumerate(networks.run)]
+    within = {"chance": [chance] * len(own)}
+    evidence = Evidence(own, within, untrained=[share(one, samples) for one in networks.untrained])
+    notes = {"-aux": measure(share(networks.aux[0], samples))} if networks.aux else None
+    return claim(NAMES[off], SHARED, OFF_TRUE if off else ON_SHARING, evidence, notes=notes)
 
 
-def _recovery_claim(networks: Networks, leading: Int64, truth: Int64, note: str) -> Claim:
+def _recovery_claim(networks: Networks, leading: Int64, words: Words, samples: HalfSamples, seed: int) -> Claim:
     """How much a patch's word says about its leading part."""
     score = needs("sklearn.metrics").adjusted_mutual_info_score
-    shows = leading > 0
-    values = {}
-    for column, (_, words) in networks.items():
-        values[f"{column}: parts"] = Measure(float(score(leading[shows], words.word_of[shows])))
-        values[f"{column}: classes"] = Measure(float(score(truth[shows], words.word_of[shows])))
-    found = values["block: parts"].value
-    verdict: Verdict = "holds" if found > RECOVERED else "does not hold"
-    why = f"adjusted mutual information {found:.3f} with the parts (more than {RECOVERED} needed)"
-    if "baseline" in networks:
-        why += "; " + _minus_baseline(Measure(found - values["baseline: parts"].value))
-    definition = (
-        "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance), and "
-        "for comparison that of the word and the image's class"
-    )
-    return Claim(NAMES[2], ENTITIES, definition, verdict, why + note, values)
+    shows, count = leading > 0, len(words.sizes)
 
+    def information(features: Features, found: Words, drawn: HalfSamples, what: Int64) -> Draws:
+        assert features.softmax is not None
+        values = []
+        for row in drawn.of_points(features.per_image):
+            some = found if row.all() else refitted(found, features.softmax[row])
+            values.append(float(score(what[row][shows[row]], some.word_of[shows[row]])))
+        return np.array(values)
 
-def _minus_baseline(difference: Measure) -> str:
-    """The difference between block and baseline, and whether it is clear."""
-    low, high = difference.low, difference.high
-    if low is None or high is None:
-        return f"block minus baseline {difference.value:+.3f}"
-    text = f"block minus baseline {difference.value:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return f"{text}, no clear difference" if low <= 0 <= high else text
-
-
-def _constant(value: float) -> Statistic:
-    return lambda weights: np.full(len(weights), value)
-
-
-def _ratio(top: NDArray[np.floating], bottom: NDArray[np.floating], images: int) -> Statistic:
-    """The ratio of two means, as a function of the images' weights."""
-    above, below = weighted_mean(top, images), weighted_mean(bottom, images)
-    return lambda weights: above(weights) / below(weights)
+    own = [information(networks.run[0], words, samples, leading)]
+    own += [information(one, find_words(one, count, seed), samples.first(0), leading) for one in networks.run[1:]]
+    within = {"chance": [samples.constant(0.0)] * len(own)}
+    blank = [information(one, find_words(one, count, seed), samples, leading) for one in networks.untrained]
+    truth = networks.run[0].labels[networks.run[0].image_of]
+    notes = {"of word and class": measure(information(networks.run[0], words, samples, truth))}
+    if networks.aux:
+        aux = information(networks.aux[0], find_words(networks.aux[0], count, seed), samples, leading)
+        notes["-aux"] = measure(aux)
+    definition = "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance)"
+    return claim(NAMES[2], ENTITIES, definition, Evidence(own, within, untrained=blank), notes=notes)
 
 
 register_claim(
     "parts",
     lambda analysis: part_claims(
-        analysis.features,
-        analysis.baseline,
-        analysis.sample,
-        analysis.test_images,
-        analysis.words,
-        analysis.baseline_words,
-        analysis.seed,
+        analysis.networks, analysis.sample, analysis.test_images, analysis.words, analysis.samples, analysis.seed
     ),
 )

@@ -1,77 +1,205 @@
-"""Bootstrap intervals over images, and the verdicts that follow from them."""
+"""Half-samples of the images, and the claims that follow from what a measure gives on them.
 
-from collections.abc import Callable
+*Draws* are the values of a measure ``(1 + B,)``: on all images, then on each of ``B`` half-samples. Means over half of
+``n`` images, drawn without replacement, vary around the mean of all by ``s^2 / n``, the variance of the mean of all. So
+the spread of the half-samples estimates the error of the value on all images.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tembed.arrays import Int64
-from tembed.claims import Measure, Verdict
+from tembed.claims import Claim, Control, Measure, Seeds, beats, not_measured, one_sided, over_seeds
+from tembed.extras import needs
 
-Array = NDArray[np.float64]
-Statistic = Callable[[Array], Array]
-"""Maps weights of the images ``(B, N)`` to one number per row: ``(B,)``."""
+Draws = NDArray[np.float64]
+Points = NDArray[np.floating | np.bool_]
+"""A number, or yes or no, for each point: ``(P,)``."""
 
-RESAMPLES = 400
-"""Bootstrap samples behind an interval."""
+RESAMPLES = 100
+"""Half-samples behind an interval."""
+RANKED = 20
+"""Half-samples on which the other groupings and pairs are ranked."""
+UNTRAINED = "untrained network"
+QUANTILE = 0.95
+"""Of the other groupings or pairs: what the paper's should exceed."""
 
 
-class Bootstrap:
-    """95 % intervals from resampling the images of each class; all points of an image stay together."""
+@dataclass(frozen=True)
+class HalfSamples:
+    """``rows``: ``(1 + B, N)``, which images each draw uses; the first row has all of them. ``labels``: ``(N,)``."""
 
-    def __init__(self, labels: Int64, seed: int = 0, resamples: int = RESAMPLES):
+    labels: Int64
+    classes: int
+    rows: NDArray[np.bool_]
+
+    @classmethod
+    def draw(cls, labels: Int64, classes: int, seed: int = 0, resamples: int = RESAMPLES) -> "HalfSamples":
+        """Half of the images of each class; of an odd number, one more or one less than half, at random."""
         rng = np.random.default_rng(seed)
-        self.labels = labels
-        self.weights = np.zeros((resamples, len(labels)))  # how often each image is drawn
+        rows = np.zeros((1 + resamples, len(labels)), bool)
+        rows[0] = True
         for label in np.unique(labels):
             images = np.flatnonzero(labels == label)
-            self.weights[:, images] = rng.multinomial(len(images), np.full(len(images), 1 / len(images)), resamples)
+            half, odd = divmod(len(images), 2)
+            for row in rows[1:]:
+                row[rng.permutation(images)[: half + odd * int(rng.integers(2))]] = True
+        return cls(labels, classes, rows)
 
-    def measure(self, statistic: Statistic) -> Measure:
-        """The statistic on all images, with its interval unless it is undefined for half of the resamples."""
-        value = float(statistic(np.ones((1, len(self.labels))))[0])
-        resampled = statistic(self.weights)
-        resampled = resampled[np.isfinite(resampled)]
-        if not np.isfinite(value) or len(resampled) < len(self.weights) / 2:
-            return Measure(value)
-        low, high = np.quantile(resampled, [0.025, 0.975])
-        return Measure(value, float(low), float(high))
+    def first(self, resamples: int) -> "HalfSamples":
+        """Only the first few half-samples."""
+        return replace(self, rows=self.rows[: 1 + resamples])
 
-    def mean(self, points: NDArray[np.floating]) -> Measure:
-        """The mean over the points ``(P,)`` that are not NaN."""
-        return self.measure(weighted_mean(points, len(self.labels)))
+    def of_points(self, per_image: int) -> Iterable[NDArray[np.bool_]]:
+        """The rows for points instead of images: ``(P,)`` each."""
+        return (np.repeat(row, per_image) for row in self.rows)
 
-    def difference(self, first: Statistic, second: Statistic) -> Measure:
-        """``first`` minus ``second``, on the same resamples."""
-        return self.measure(lambda weights: first(weights) - second(weights))
+    def ratio(self, top: Points, bottom: Points) -> Draws:
+        """The sum of ``top`` over that of ``bottom``, both ``(P,)``."""
+        above, below = (values.reshape(len(self.labels), -1).sum(1, dtype=np.float64) for values in (top, bottom))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (self.rows @ above) / (self.rows @ below)
 
+    def mean(self, points: Points) -> Draws:
+        """The mean over the points ``(P,)``."""
+        return self.ratio(points, np.ones(len(points)))
 
-def weighted_mean(points: NDArray[np.floating], images: int) -> Statistic:
-    """The mean over the points ``(P,)`` that are not NaN, as a function of the images' weights."""
-    by_image = points.reshape(images, -1).astype(np.float64)
-    present = ~np.isnan(by_image)
-    total, count = np.where(present, by_image, 0).sum(1), present.sum(1)
-
-    def statistic(weights: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            return (weights @ total) / (weights @ count)
-
-    return statistic
+    def constant(self, value: float) -> Draws:
+        return np.full(len(self.rows), value)
 
 
-def decide(gain: Measure, label: str) -> tuple[Verdict, str]:
-    """The verdict on a difference that should be positive, and the numbers behind it."""
-    why = f"{label} {gain.value:+.3f}"
-    if gain.low is None or gain.high is None:
-        return ("holds" if gain.value > 0 else "does not hold"), why
-    why += f" [{gain.low:+.3f}, {gain.high:+.3f}]"
-    if gain.low > 0:
-        return "holds", why
-    return ("does not hold" if gain.high < 0 else "unclear"), why
+# --- numbers from draws
 
 
-def combine(verdicts: list[tuple[Verdict, str]]) -> tuple[Verdict, str]:
-    """The verdict on a claim that needs several differences: it holds if all of them do."""
-    found = [verdict for verdict, _ in verdicts]
-    worst: Verdict = "does not hold" if "does not hold" in found else "unclear" if "unclear" in found else "holds"
-    return worst, "; ".join(why for _, why in verdicts)
+def measure(draws: Draws) -> Measure:
+    """The value on all images with its interval, unless it is undefined on half of the half-samples."""
+    error, freedom = standard_error(draws)
+    if freedom < 1:
+        return Measure(float(draws[0]))
+    reach = error * float(needs("scipy.stats").t.ppf(0.975, freedom))
+    return Measure(float(draws[0]), float(draws[0]) - reach, float(draws[0]) + reach)
+
+
+def standard_error(draws: Draws) -> tuple[float, int]:
+    """The standard error of the value on all images, and its degrees of freedom; 0 of them if it is unknown."""
+    halves = draws[1:][np.isfinite(draws[1:])]
+    if not np.isfinite(draws[0]) or len(halves) < max(2, len(draws[1:]) / 2):
+        return 0.0, 0
+    return float(halves.std(ddof=1)), len(halves) - 1
+
+
+def control(name: str, own: Draws, other: Draws, *, less: bool = False) -> Control:
+    """A control that is measured on the same half-samples as the claim."""
+    apart = other - own if less else own - other
+    error, freedom = standard_error(apart)
+    p, against = one_sided(float(apart[0]), error, freedom) if freedom else (1.0, 1.0)
+    return Control(name, measure(other), measure(apart), p, against)
+
+
+def rank_control(name: str, own: Draws, others: NDArray[np.float64]) -> Control:
+    """All other groupings or pairs, ``(1 + R, G)``: the p-value is the share that is at least as good.
+
+    It is averaged over the half-samples, like the opposite one. The control's value is the `QUANTILE` of the others.
+    """
+    own = own[: len(others)]
+    count = others.shape[1]
+    as_good = ((others >= own[:, None]).sum(1) + 1) / (count + 1)
+    as_bad = ((others <= own[:, None]).sum(1) + 1) / (count + 1)
+    rank = int((others[0] >= own[0]).sum()) + 1
+    limit = np.quantile(others, QUANTILE, axis=1)
+    named = f"{name} (rank {rank} of {count + 1})"
+    return Control(named, measure(limit), measure(own - limit), float(as_good.mean()), float(as_bad.mean()))
+
+
+def untrained_control(own: Draws, others: Sequence[Draws], *, less: bool = False) -> Control:
+    """Several untrained networks: could the claim's number be that of another one?
+
+    They differ from each other by more than the choice of images. So the error of the difference has two parts: that
+    of the half-samples, and the spread of a further network around the mean of these.
+    """
+    mean = np.mean(others, axis=0)
+    apart = mean - own if less else own - mean
+    error, freedom = standard_error(apart)
+    value, gap = measure(mean), float(apart[0])
+    if not freedom or len(others) < 2:
+        p, against = one_sided(gap, error, freedom) if freedom else (1.0, 1.0)
+        return Control(UNTRAINED, value, measure(apart), p, against)
+    spread = float(np.std([draws[0] for draws in others], ddof=1))
+    parts = [(error**2, freedom), (spread**2 * (1 + 1 / len(others)), len(others) - 1)]
+    total = sum(variance for variance, _ in parts)
+    freed = total**2 / sum(variance**2 / f for variance, f in parts) if total else freedom
+    reach = math.sqrt(total) * float(needs("scipy.stats").t.ppf(0.975, freed))
+    middle = float(mean[0])
+    p, against = one_sided(gap, math.sqrt(total), freed)
+    named = f"{UNTRAINED} ({len(others)} seeds)"
+    return Control(
+        named, Measure(middle, middle - reach, middle + reach), Measure(gap, gap - reach, gap + reach), p, against
+    )
+
+
+# --- claims from numbers
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a claim rests on. The first training has all draws; the others only need the value on all images.
+
+    ``own``: the claim's number, over the seeds of the run. ``within``: controls that belong to the same trainings or
+    to none, over the same seeds. ``between``: controls that are other networks, over seeds of their own. ``ranked``:
+    the other groupings or pairs ``(1 + R, G)``, over the seeds of the run. ``untrained``: the same number of untrained
+    networks.
+    """
+
+    own: list[Draws]
+    within: Mapping[str, list[Draws]] = field(default_factory=dict)
+    between: Mapping[str, list[Draws]] = field(default_factory=dict)
+    ranked: Mapping[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    untrained: Sequence[Draws] = ()
+
+
+def claim(
+    name: str,
+    paper: str,
+    definition: str,
+    evidence: Evidence,
+    *,
+    less: bool = False,
+    notes: Mapping[str, Measure] | None = None,
+) -> Claim:
+    """The claim with its controls and both verdicts, before the correction across claims."""
+    own = evidence.own[0]
+    if not np.isfinite(own[0]):
+        return not_measured(name, paper, "its number is undefined on these images")
+    controls = [control(named, own, found[0], less=less) for named, found in evidence.within.items()]
+    controls += [control(named, own, found[0], less=less) for named, found in evidence.between.items()]
+    if evidence.untrained:
+        controls.append(untrained_control(own, evidence.untrained, less=less))
+    controls += [rank_control(named, own, found[0]) for named, found in evidence.ranked.items()]
+    ours = tuple(float(draws[0]) for draws in evidence.own)
+    seeds = [Seeds(named, ours, tuple(float(draws[0]) for draws in found)) for named, found in evidence.within.items()]
+    seeds += [
+        Seeds(named, ours, tuple(float(draws[0]) for draws in found), paired=False)
+        for named, found in evidence.between.items()
+    ]
+    if evidence.untrained:
+        blank = tuple(float(draws[0]) for draws in evidence.untrained)
+        seeds.append(Seeds(UNTRAINED, ours, blank, paired=False))
+    seeds += [
+        Seeds(f"{QUANTILE:.0%} of {named}", ours, tuple(float(np.quantile(draws[0], QUANTILE)) for draws in found))
+        for named, found in evidence.ranked.items()
+    ]
+    return Claim(
+        name,
+        paper,
+        definition,
+        measure(own),
+        tuple(controls),
+        beats(controls),
+        over_seeds(seeds, less=less),
+        less,
+        dict(notes or {}),
+    )

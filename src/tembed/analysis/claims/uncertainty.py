@@ -3,150 +3,199 @@
 *Scaled* embeddings are ``f'`` divided by the sum of its mixing weights: the same mixture with weights that sum to 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tembed.analysis.claims import register_claim
-from tembed.analysis.claims.look_alikes import Pair, class_numbers
-from tembed.analysis.claims.statistics import Array, Bootstrap, Statistic, decide, weighted_mean
+from tembed.analysis.claims.look_alikes import NO_EMBEDDING, Pair, class_numbers
+from tembed.analysis.claims.statistics import RANKED, Draws, Evidence, HalfSamples, claim, measure
+from tembed.analysis.controls import Networks, other_pairs, pair_sets, random_class_vectors
 from tembed.analysis.features import Features
 from tembed.arrays import Floats
 from tembed.claims import Claim, Measure, not_measured
-from tembed.extras import needs
 
 NEAR, FEWEST = 0.01, 10
 """The points nearest to a vector count as near it: this share of all points, and at least this many."""
 ZERO = "patches near the zero vector have a larger entropy than those away from it"
 CLOSE = "discriminative patches, those near the class vectors, have a smaller entropy"
 BETWEEN = "entropy is higher in the passages between classes than near the class vectors"
-NO_MATCH = "BN-ReLU, unlike a soft-max, lets a patch match no class"
-NOT_FED_BACK = "the scores are not fed back (deep supervision): there is no f'"
+NAMES = {"entropy near zero": ZERO, "entropy near class vectors": CLOSE, "entropy in passages": BETWEEN}
 NO_PASSAGES = "the dataset's record lists no passages between classes"
+
+Form = Callable[[Features, HalfSamples], Draws]
+"""A measure of one network."""
 
 
 def uncertainty_claims(
-    features: Features, passages: Sequence[Pair], classes: Sequence[str], seed: int = 0
+    networks: Networks, passages: Sequence[Pair], classes: Sequence[str], samples: HalfSamples, seed: int = 0
 ) -> list[Claim]:
-    """Entropy near zero, near the class vectors and in the passages; the share of patches without a match."""
-    names = {"entropy near zero": ZERO, "entropy near class vectors": CLOSE, "entropy in passages": BETWEEN}
-    names |= {"no match": NO_MATCH}
-    if features.embedding is None or features.values is None or features.mixing is None or features.entropy is None:
-        return [not_measured(name, paper, NOT_FED_BACK) for name, paper in names.items()]
-    bootstrap = Bootstrap(features.labels, seed)
-    length = np.linalg.norm(features.embedding, axis=1)
-    correlation = bootstrap.measure(rank_correlation(length, features.entropy, len(features.labels)))
-    verdict, why = decide(_negative(correlation), "negated correlation:")
-    definition = "Spearman's rank correlation of |f'| and the patch's entropy"
-    unmatched = bootstrap.mean((features.mixing <= 0).all(1).astype(float))
-    # A mixture without weights stays zero instead of 0 / 0.
-    scaled = features.embedding / np.maximum(features.mixing.sum(1, keepdims=True), np.finfo(np.float32).tiny)
+    """Entropy near zero, near the class vectors and in the passages."""
+    features = networks.run[0]
+    if features.embedding is None:
+        return [not_measured(name, paper, NO_EMBEDDING) for name, paper in NAMES.items()]
+    assert features.mixing is not None
+    drawn = random_class_vectors(features, seed)
+    unmatched = measure(samples.mean(features.mixing.max(1) <= 0))
     return [
-        Claim("entropy near zero", ZERO, definition, verdict, why, {"block": correlation}),
-        _near_class_vectors(features.embedding, scaled, features.values, features.entropy, bootstrap),
-        *_in_passages(scaled, features.values, features.entropy, passages, classes, bootstrap),
-        Claim(
-            "no match",
-            NO_MATCH,
-            "share of the patches whose mixing weights are all 0",
-            "no claim",
-            "the paper gives no number; 0 means that the case does not arise",
-            {"block": unmatched},
+        claim(
+            "entropy near zero",
+            ZERO,
+            "Spearman's rank correlation of |f'| and the patch's entropy, negated",
+            _evidence(networks, zero_correlation, samples, vectors=seed),
+            notes={"patches that match no class": unmatched},
         ),
+        claim(
+            "entropy near class vectors",
+            CLOSE,
+            f"mean entropy (nats) of all other patches minus that of the {NEAR:.0%} of the patches nearest to each "
+            "class vector, by f'",
+            _evidence(networks, lambda f, s: class_vector_gap(f, s, scaled=False), samples),
+            notes={
+                "the same by f' / sum of its weights": measure(class_vector_gap(features, samples, scaled=True)),
+                "the same with random class vectors": measure(class_vector_gap(drawn, samples, scaled=False)),
+            },
+        ),
+        _passages(networks, passages, classes, samples, seed),
     ]
 
 
-def rank_correlation(a: NDArray[np.floating], b: NDArray[np.floating], images: int) -> Statistic:
-    """Spearman's correlation over the points, with the ranks of all points, as a function of the images' weights."""
-    rank = needs("scipy.stats").rankdata
-    x, y = (rank(values).reshape(images, -1) / values.size for values in (a, b))
-    sums = np.stack([np.full(images, x.shape[1]), *(v.sum(1) for v in (x, y, x * x, y * y, x * y))], 1)
+def _evidence(networks: Networks, form: Form, samples: HalfSamples, vectors: int | None = None) -> Evidence:
+    """The measure of the run, of no difference, of untrained networks, and of random class vectors from a seed.
 
-    def statistic(weights: Array) -> Array:
-        n, sx, sy, sxx, syy, sxy = (weights @ sums).T
-        spread = (sxx - sx * sx / n) * (syy - sy * sy / n)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (sxy - sx * sy / n) / np.sqrt(spread)
+    Being near a class vector, or between two of them, refers to the class vectors themselves. Any distinct ones have
+    about the same patches near them, so random ones are a control only for the length of ``f'``.
+    """
+    drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
+    within = {"no difference": [samples.constant(0.0)] * len(drawn)}
+    if vectors is not None:
+        within["random class vectors"] = [
+            form(random_class_vectors(f, vectors), some) for f, some in zip(networks.run, drawn, strict=True)
+        ]
+    own = [form(f, some) for f, some in zip(networks.run, drawn, strict=True)]
+    return Evidence(own, within, untrained=[form(f, samples) for f in networks.untrained])
 
-    return statistic
+
+# --- near zero
 
 
-def near(points: Floats, vector: Floats) -> NDArray[np.bool_]:
-    """Which points ``(P, v)`` are among those nearest to a vector: ``(P,)``."""
-    count = min(len(points), max(FEWEST, round(NEAR * len(points))))
-    found = np.zeros(len(points), bool)
-    found[np.argsort(np.square(points - vector).sum(1), kind="stable")[:count]] = True
+def zero_correlation(features: Features, samples: HalfSamples) -> Draws:
+    """Spearman's correlation of ``|f'|`` and entropy over the points of each draw, negated."""
+    assert features.embedding is not None
+    assert features.entropy is not None
+    lengths = np.linalg.norm(features.embedding, axis=1)
+    levels = [np.unique(values, return_inverse=True)[1] for values in (lengths, features.entropy)]
+    found = []
+    for row in samples.of_points(features.per_image):
+        x, y = (_ranks(level[row]) for level in levels)
+        spread = float(x.std() * y.std())
+        found.append(-float(((x - x.mean()) * (y - y.mean())).mean()) / spread if spread else float("nan"))
+    return np.array(found)
+
+
+def _ranks(levels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Ranks of values that are given as levels 0, 1, ...; equal values share their mean rank."""
+    counts = np.bincount(levels)
+    return (np.cumsum(counts) - (counts - 1) / 2)[levels]
+
+
+# --- near vectors
+
+
+def near(distances: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Which points are among the nearest, by their distances ``(P,)`` to a vector."""
+    count = min(len(distances), max(FEWEST, round(NEAR * len(distances))))
+    found = np.zeros(len(distances), bool)
+    found[np.argsort(distances, kind="stable")[:count]] = True
     return found
 
 
-def _near_class_vectors(
-    embedding: Floats, scaled: Floats, values: Floats, entropy: Floats, bootstrap: Bootstrap
+def scaled_embedding(features: Features) -> Floats:
+    assert features.embedding is not None
+    assert features.mixing is not None
+    # A mixture without weights stays zero instead of 0 / 0.
+    return features.embedding / np.maximum(features.mixing.sum(1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def squared_to(points: Floats, vectors: Floats) -> Floats:
+    """Squared distances ``(P, K)`` of points to vectors."""
+    return (points**2).sum(1)[:, None] - 2 * points @ vectors.T + (vectors**2).sum(1)[None]
+
+
+def class_vector_gap(features: Features, samples: HalfSamples, *, scaled: bool) -> Draws:
+    """Mean entropy elsewhere minus near the class vectors."""
+    assert features.embedding is not None
+    assert features.values is not None
+    assert features.entropy is not None
+    distances = squared_to(scaled_embedding(features) if scaled else features.embedding, features.values)
+    found = []
+    for row in samples.of_points(features.per_image):
+        close = np.logical_or.reduce([near(distances[row, k]) for k in range(distances.shape[1])])
+        found.append(_mean_gap(features.entropy[row], ~close, close))
+    return np.array(found)
+
+
+def _mean_gap(values: Floats, first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
+    """The mean over ``first`` minus that over ``second``; NaN if either is empty."""
+    if not first.any() or not second.any():
+        return float("nan")
+    return float(values[first].mean(dtype=np.float64) - values[second].mean(dtype=np.float64))
+
+
+# --- passages
+
+
+def passage_gaps(features: Features, pairs: Sequence[tuple[int, int]], samples: HalfSamples) -> NDArray[np.float64]:
+    """Mean entropy halfway between two class vectors minus that near either, for each pair: ``(1 + B, pairs)``."""
+    assert features.values is not None
+    assert features.entropy is not None
+    points = scaled_embedding(features)
+    ends = squared_to(points, features.values)
+    found = np.empty((len(samples.rows), len(pairs)))
+    for draw, row in enumerate(samples.of_points(features.per_image)):
+        entropy, used = features.entropy[row], {k for pair in pairs for k in pair}
+        beside = {k: near(ends[row, k]) for k in used}
+        for number, (first, second) in enumerate(pairs):
+            # |x - (a + b) / 2|^2 = (|x - a|^2 + |x - b|^2) / 2 - |a - b|^2 / 4; the last term is the same for all x.
+            between = near(ends[row, first] + ends[row, second])
+            found[draw, number] = _mean_gap(entropy, between, (beside[first] | beside[second]) & ~between)
+    return found
+
+
+def _passages(
+    networks: Networks, passages: Sequence[Pair], classes: Sequence[str], samples: HalfSamples, seed: int
 ) -> Claim:
-    """Entropy near the class vectors, compared with all other patches, by ``f'`` and by scaled ``f'``."""
-    images, measures, verdicts = len(bootstrap.labels), {}, {}
-    for name, points in (("f'", embedding), ("f' / sum of weights", scaled)):
-        close = np.logical_or.reduce([near(points, value) for value in values])
-        inside, outside = (weighted_mean(np.where(which, entropy, np.nan), images) for which in (close, ~close))
-        verdicts[name] = decide(bootstrap.difference(outside, inside), f"elsewhere minus near, by {name}:")
-        measures[f"near, by {name}"] = bootstrap.measure(inside)
-        measures[f"elsewhere, by {name}"] = bootstrap.measure(outside)
-    definition = (
-        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to each class vector, against all others; by f' "
-        "itself, which decides the verdict, and by f' with its mixing weights scaled to sum to 1"
-    )
-    verdict, why = verdicts["f'"]
-    other, why_other = verdicts["f' / sum of weights"]
-    other_text = "is unclear" if other == "unclear" else other
-    return Claim(
-        "entropy near class vectors",
-        CLOSE,
-        definition,
-        verdict,
-        f"{why}; {why_other}, where the claim {other_text}",
-        measures,
-    )
-
-
-def _in_passages(
-    scaled: Floats,
-    values: Floats,
-    entropy: Floats,
-    passages: Sequence[Pair],
-    classes: Sequence[str],
-    bootstrap: Bootstrap,
-) -> list[Claim]:
-    """Entropy halfway between two class vectors, compared with that near either of them, by scaled ``f'``."""
-    name, images = "entropy in passages", len(bootstrap.labels)
+    name = "entropy in passages"
     if not passages:
-        return [not_measured(name, BETWEEN, NO_PASSAGES)]
+        return not_measured(name, BETWEEN, NO_PASSAGES)
+    named = [class_numbers(pair, classes) for pair in passages]
+    others = other_pairs(named, len(classes), seed)
+    evidence = _evidence(networks, lambda f, s: passage_gaps(f, named, s).mean(1), samples)
+    few = samples.first(min(RANKED, len(samples.rows) - 1))
+    gaps = [passage_gaps(f, others, few if i == 0 else samples.first(0)) for i, f in enumerate(networks.run)]
+    if len(others) >= len(named):
+        sets = pair_sets(len(others), len(named), seed)
+        evidence = replace(evidence, ranked={"other pairs": [g[:, sets].mean(2) for g in gaps]})
+    notes: dict[str, Measure] = {}
+    own = passage_gaps(networks.run[0], named, samples)
+    for number, pair in enumerate(passages):
+        value = own[0, number]
+        rank = 1 + int((gaps[0][0] >= value).sum()) + int((own[0] > value).sum())
+        notes[f"{pair[0]} to {pair[1]} (rank {rank} of {len(named) + len(others)})"] = measure(own[:, number])
+    drawn = random_class_vectors(networks.run[0], seed)
+    notes["the same with random class vectors"] = measure(passage_gaps(drawn, named, samples).mean(1))
     definition = (
-        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of the two class vectors, against "
-        "the patches nearest to either vector; by f' with its mixing weights scaled to sum to 1"
+        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of two class vectors, minus that "
+        "of the patches nearest to either vector, averaged over the named passages; by f' / sum of its weights"
     )
-    claims = []
-    for pair in passages:
-        first, second = (values[number] for number in class_numbers(pair, classes))
-        between = near(scaled, (first + second) / 2)
-        beside = (near(scaled, first) | near(scaled, second)) & ~between
-        inside, outside = (weighted_mean(np.where(which, entropy, np.nan), images) for which in (between, beside))
-        verdict, why = decide(bootstrap.difference(inside, outside), "passage minus ends:")
-        measures = {
-            "passage": bootstrap.measure(inside),
-            "near the two class vectors": bootstrap.measure(outside),
-            "all patches": bootstrap.mean(entropy),
-        }
-        claims.append(Claim(f"{name}: {pair[0]} to {pair[1]}", BETWEEN, definition, verdict, why, measures))
-    return claims
-
-
-def _negative(measure: Measure) -> Measure:
-    if measure.low is None or measure.high is None:
-        return Measure(-measure.value)
-    return Measure(-measure.value, -measure.high, -measure.low)
+    return claim(name, BETWEEN, definition, evidence, notes=notes)
 
 
 register_claim(
     "uncertainty",
-    lambda analysis: uncertainty_claims(analysis.features, analysis.dataset.passages, analysis.classes, analysis.seed),
+    lambda analysis: uncertainty_claims(
+        analysis.networks, analysis.dataset.passages, analysis.classes, analysis.samples, analysis.seed
+    ),
 )
