@@ -138,10 +138,33 @@ def test_a_report_shows_class_names_with_any_characters(
         measured = [claim for claim in found.claims if claim.weights.verdict != "not measured"]
         assert names == [" ".join(claim.name.split()) for claim in measured]
         assert "<script" not in shown
-        look = html.unescape(shown)
-        assert all(
-            f"{' '.join(a.split())} and {' '.join(b.split())} (rank " in look for a, b in itertools.pairwise(ODD)
-        )
+        lines, words = " ".join(html.unescape(shown).split()), [" ".join(name.split()) for name in ODD]
+        assert all(f"{a} and {b} (rank " in lines for a, b in itertools.pairwise(words))
+
+
+def test_too_few_patches_drop_the_maps_and_not_the_report(tmp_path: Path) -> None:
+    """Four test images of two classes have 64 patches; a third class has a single image and is left out."""
+    made = generate(220, size=16)
+    keep = torch.cat(
+        [torch.nonzero(made.labels == label).flatten()[:count] for label, count in ((0, 10), (1, 10), (2, 3))]
+    )
+    images = made.images[keep].permute(0, 2, 3, 1).contiguous().numpy()
+    chunk = Chunk(images, made.labels[keep].numpy(), np.zeros(len(keep), np.uint8))
+    store(tmp_path, "few", Reading("generated", ("a", "b", "c"), iter([chunk])), {})
+    path = save_untrained(tmp_path / "w.safetensors", "rn26-embed", "few", ("a", "b", "c"), 16)
+    recorder = Recorder()
+    groups = {"x": ["a", "c"], "y": ["b"]}
+    found = analyze(path, root=tmp_path, groups=groups, progress=recorder)
+    assert recorder.lines[-2:] == [
+        "left out, with fewer than 2 test images: c",
+        "using 2 test images of each of 2 classes",
+    ]
+    text = write_analysis(found, tmp_path / "out").read_text()
+    assert "64 patches are too few for t-SNE maps, which need 90." in text
+    assert (tmp_path / "out" / "figures" / "words.png").exists()
+    assert not (tmp_path / "out" / "figures" / "geometry.png").exists()
+    assert "claims that were not measured" in text
+    assert text.count("lists no passages") == 1, "what cannot be measured is folded away once"
 
 
 def test_cached_features_are_extracted_again_only_if_damaged(weights: Path, tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ def test_the_rank_among_others_is_a_p_value() -> None:
     assert found.difference.value == pytest.approx(96.5 - np.quantile(np.arange(99.0), 0.95))
     mixed = rank_control("x", np.array([96.5, -1.0, 200.0]), others)
     assert mixed.p == pytest.approx((3 + 100 + 1) / 300)
+    assert rank_control("x", np.array([96.5, np.nan, 200.0]), others).p == pytest.approx((3 + 1) / 200)
+    assert not rank_control("x", np.full(3, 200.0), others * np.nan).beaten
 
 
 def test_undefined_draws_give_no_interval_and_no_verdict() -> None:

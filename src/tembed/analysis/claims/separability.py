@@ -147,8 +147,10 @@ def probes(points: Floats, image_of: Int64, samples: HalfSamples, groupings: Int
     A ridge regression on the classes, fitted on one half of the images and tested on the other, and vice versa. The
     score of a group is the sum of its classes' scores, which is what a regression on the groups would give.
     """
-    result = np.empty((len(samples.rows), len(groupings)))
+    result = np.full((len(samples.rows), len(groupings)), np.nan)
     for draw, row in enumerate(samples.rows):
+        if not (np.bincount(samples.labels[row]) > 1).any():
+            continue  # nothing is left to test on
         scores, truth = _class_scores(points, image_of, samples, row)
         for some, indicator, groups in _in_batches(groupings, len(truth)):
             predicted = (scores @ indicator).reshape(len(truth), -1, groups).argmax(2)

@@ -105,8 +105,11 @@ def rank_control(name: str, own: Draws, others: NDArray[np.float64]) -> Control:
 
     It is averaged over the half-samples, like the opposite one. The control's value is the `QUANTILE` of the others.
     """
-    own = own[: len(others)]
-    count = others.shape[1]
+    own, count = own[: len(others)], others.shape[1]
+    known = np.isfinite(own) & np.isfinite(others).all(1)
+    if not known[0]:
+        return Control(name, Measure(float("nan")), Measure(float("nan")), 1.0, 1.0)
+    own, others = own[known], others[known]
     as_good = ((others >= own[:, None]).sum(1) + 1) / (count + 1)
     as_bad = ((others <= own[:, None]).sum(1) + 1) / (count + 1)
     rank = int((others[0] >= own[0]).sum()) + 1
