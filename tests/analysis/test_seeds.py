@@ -73,8 +73,11 @@ def test_a_run_that_is_no_further_seed_is_refused(runs: dict[str, Path], name: s
         sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name]])
 
 
-def test_untrained_networks_hold_no_claim_about_learning(runs: dict[str, Path], root: Path) -> None:
+def test_untrained_networks_hold_no_claim_about_learning(
+    runs: dict[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The whole path on real networks: three untrained seeds of each kind, beside their untrained controls."""
+    monkeypatch.setattr("tembed.analysis.study.RESAMPLES", 30)
     also = [runs[name] for name in ("rn26-embed-1", "rn26-embed-2", "rn26-1", "rn26-2", "rn26-aux-0", "rn26-1x1-0")]
     groups = {
         "vehicles": ["plane", "car", "truck", "ship", "train"],

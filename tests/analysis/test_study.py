@@ -78,6 +78,8 @@ def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "EARLY", 20)
     monkeypatch.setattr(maps, "LATE", 20)
     monkeypatch.setattr("tembed.analysis.study.WORDS", 20)
+    monkeypatch.setattr("tembed.analysis.study.RESAMPLES", 10)
+    monkeypatch.setattr("tembed.analysis.study.UNTRAINED", 2)
 
 
 def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tmp_path: Path) -> None:

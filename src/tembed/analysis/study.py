@@ -11,7 +11,7 @@ import torch
 
 from tembed.analysis.claims import measure_claims
 from tembed.analysis.claims.separation import spaces_of
-from tembed.analysis.claims.statistics import HalfSamples
+from tembed.analysis.claims.statistics import RESAMPLES, HalfSamples
 from tembed.analysis.colours import Colour, class_colours
 from tembed.analysis.controls import CALIBRATION, UNTRAINED, Networks, untrained
 from tembed.analysis.features import Features, cached_features, extract_features, pixels_of
@@ -80,7 +80,7 @@ class Analysis:
     @cached_property
     def samples(self) -> HalfSamples:
         """The half-samples of the images behind every interval and test."""
-        return HalfSamples.draw(self.features.labels, len(self.classes), self.seed)
+        return HalfSamples.draw(self.features.labels, len(self.classes), self.seed, RESAMPLES)
 
     @property
     def classes(self) -> tuple[str, ...]:
