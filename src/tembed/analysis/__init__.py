@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tembed.analysis.report import write_analysis as write_analysis
     from tembed.analysis.study import Analysis as Analysis
     from tembed.analysis.study import analyze as analyze
+    from tembed.analysis.vital.signs import VitalSigns as VitalSigns
+    from tembed.analysis.vital.signs import vital_signs as vital_signs
     from tembed.analysis.words import Words as Words
     from tembed.analysis.words import find_words as find_words
 
@@ -26,6 +28,7 @@ _HOME = {
     "Claim": "claims",
     "Explanation": "explanation",
     "Features": "features",
+    "VitalSigns": "vital.signs",
     "Words": "words",
     "analyze": "study",
     "explain": "explanation",
@@ -33,6 +36,7 @@ _HOME = {
     "find_words": "words",
     "register_claim": "claims",
     "tsne": "maps",
+    "vital_signs": "vital.signs",
     "write_analysis": "report",
 }
 

@@ -153,10 +153,12 @@ def number_text(name: str, value: Any) -> str:
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
     """An epoch's record as one readable line."""
     patches = "" if metrics["patches"] is None else f" patches {metrics['patches']:.3f}"
+    share = metrics.get("variance_share")  # records of older versions do not have it
+    block = "" if share is None else f"f' {100 * share:.1f} % of the block's variance, "
     return (
         f"epoch {metrics['epoch']}/{epochs}: loss head {metrics['head']:.3f}{patches}, "
         f"accuracy train {100 * metrics['accuracy']:.2f} val {100 * metrics['val_accuracy']:.2f} %, "
-        f"rate {metrics['lr']:.2g}, {metrics['images_per_second']:.0f} images/s"
+        f"{block}rate {metrics['lr']:.2g}, {metrics['images_per_second']:.0f} images/s"
     )
 
 

@@ -41,6 +41,7 @@ from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
 from tembed.training.stopping import Stopped, StopRequest, listening
 from tembed.training.transfer import slow_down
+from tembed.training.variance_share import measured_share
 from tembed.training.weights import AnyNetwork
 
 CHECKPOINT_SECONDS = 60.0
@@ -251,7 +252,8 @@ class Training:
         state, recipe = self.state, self.recipe
         start = time.perf_counter()
         model = self.averaging.of(state, self.model)
-        val = self._evaluate("validation", self.inputs.val, model)
+        with measured_share(model) as share:
+            val = self._evaluate("validation", self.inputs.val, model)
         seconds = state.sums.seconds + time.perf_counter() - start
         sums, total = state.sums, self.recipe.epochs * self.steps
         before = state.metrics[-1]["total_seconds"] if state.metrics else 0.0
@@ -266,6 +268,7 @@ class Training:
                 "val_head": val.head,
                 "val_patches": val.patches,
                 "val_patch_accuracy": val.patch_accuracy,
+                "variance_share": None if share is None else share.value(self.group),
                 "lr": learning_rate(recipe, (state.epoch + 1) * self.steps - 1, total),
                 "image_side": image_side(recipe, state.epoch, self.inputs.side),
                 "images_per_second": sums.images / sums.seconds,

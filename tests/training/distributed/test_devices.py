@@ -57,6 +57,8 @@ def test_two_processes_compute_the_same_as_one(pair: tuple[Run, list[float]], tm
     assert len(means) == 21
     assert means == pytest.approx(seen.means, rel=1e-6)
     assert [r["val_accuracy"] for r in run.metrics] == [r["val_accuracy"] for r in alone.metrics]
+    shares = [r["variance_share"] for r in alone.metrics]
+    assert [r["variance_share"] for r in run.metrics] == pytest.approx(shares, rel=1e-3)
     ours, theirs = load(run.folder).state_dict(), load(alone.folder).state_dict()
     assert list(ours) == list(theirs)
     for name, tensor in ours.items():
