@@ -7,6 +7,7 @@ from tembed.analysis.figures import figure_png, image_png
 from tembed.analysis.maps import FEWEST_POINTS
 from tembed.analysis.sprites import SIDE
 from tembed.analysis.study import Analysis
+from tembed.analysis.vital.report import training_history, vital_elements
 from tembed.claims import Claim, Judgement, Verdict
 from tembed.files import explained, write_file, write_json
 from tembed.reporting.document import (
@@ -67,6 +68,7 @@ def claims_record(analysis: Analysis) -> dict[str, object]:
         "images": len(analysis.sample),
         "points": len(analysis.features.image_of),
         "seed": analysis.seed,
+        "vital_signs": analysis.vital_signs.plain(),
         "claims": [claim.plain() for claim in analysis.claims],
     }
 
@@ -78,6 +80,7 @@ def compose(analysis: Analysis, side: int = SIDE) -> list[Element]:
         *introduction(analysis),
         Heading("Figures"),
         *pictures(analysis, side),
+        *vital_elements(analysis.vital_signs, training_history(analysis.source)),
         Heading("Claims"),
         *claim_elements(analysis.claims),
     ]

@@ -20,6 +20,7 @@ from tembed.analysis.maps import FEWEST_POINTS, map_all
 from tembed.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.analysis.seeds import Sorted, sort_runs
 from tembed.analysis.sprites import SIDE, sprite_map
+from tembed.analysis.vital.signs import VitalSigns, trained_vital_signs
 from tembed.analysis.words import WORDS, Words, find_words
 from tembed.arrays import Floats, Int64, UInt8
 from tembed.claims import Claim
@@ -145,6 +146,11 @@ class Analysis:
     def claims(self) -> list[Claim]:
         """The claims of all registered families, measured."""
         return measure_claims(self)
+
+    @cached_property
+    def vital_signs(self) -> VitalSigns:
+        """Whether the block is at work, on random test images."""
+        return trained_vital_signs(self.trained, self.test_images, self.seed, self.progress)
 
     # --- figures
 

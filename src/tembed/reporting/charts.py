@@ -52,8 +52,18 @@ class Series:
     measured: bool = True
 
 
-def chart(series: list[Series], x_label: str, y_label: str, names: dict[float, str] | None = None) -> str:
-    """An SVG of these series with a legend below. ``names`` labels positions on the x axis instead of numbers."""
+def chart(
+    series: list[Series],
+    x_label: str,
+    y_label: str,
+    names: dict[float, str] | None = None,
+    *,
+    from_zero: bool = False,
+) -> str:
+    """An SVG of these series with a legend below. ``names`` labels positions on the x axis instead of numbers.
+
+    ``from_zero`` starts the y axis at 0, for shares.
+    """
     matplotlib = needs("matplotlib")
     labels = [textwrap.fill(s.name, LONGEST) for s in series]
     columns = 1 if any(len(s.name) >= ONE_COLUMN for s in series) else 2
@@ -78,6 +88,8 @@ def chart(series: list[Series], x_label: str, y_label: str, names: dict[float, s
             )
         axes.grid(axis="y", color="#dde3ea")
         axes.margins(y=0.08)
+        if from_zero:
+            axes.set_ylim(bottom=0)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         if names:
