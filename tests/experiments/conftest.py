@@ -22,14 +22,23 @@ def _root(use_worlds: None) -> None:
 
 @pytest.fixture
 def put(tmp_path: Path) -> Put:
-    """Writes a summary as `tembed runs --save` does: ``put(recipe, accuracy)``, accuracy in %."""
+    """Writes a summary as `tembed runs --save` does: ``put(recipe, accuracy)``, accuracy in %.
+
+    ``metrics`` are the same for every epoch.
+    """
     folder = tmp_path / "summaries"
     folder.mkdir()
 
-    def write(recipe: Recipe, accuracy: float, sha256: str = "a" * 64, test_images: int = 12000) -> Path:
+    def write(
+        recipe: Recipe,
+        accuracy: float,
+        sha256: str = "a" * 64,
+        test_images: int = 12000,
+        metrics: dict[str, float | None] | None = None,
+    ) -> Path:
         recipe = recipe.complete()
         curve: list[dict[str, Any]] = [
-            {"epoch": epoch, "val_accuracy": accuracy / 100 * epoch / recipe.epochs}
+            {"epoch": epoch, "val_accuracy": accuracy / 100 * epoch / recipe.epochs, **(metrics or {})}
             for epoch in range(1, recipe.epochs + 1)
         ]
         value = {

@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tembed.reporting.charts import BASELINE, BLOCK, Series, chart
+from tembed.reporting.charts import Series, chart
+from tembed.reporting.palette import BASELINE, BLOCK
 
 POINTS = ((1.0, 80.0, 0.5), (2.0, 85.0, 0.0), (4.0, 86.5, 0.25))
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,4 +1,4 @@
-"""Line charts as SVG, readable on a phone, with one palette for all reports."""
+"""Line charts as SVG, readable on a phone."""
 
 import html
 import io
@@ -7,13 +7,6 @@ import textwrap
 from dataclasses import dataclass
 
 from tembed.extras import needs
-
-BASELINE = "#6b7280"
-"""Grey: a network without the block, and BN-ReLU among the maximizers."""
-BLOCK = "#c2410c"
-"""The accent colour: a network with the block."""
-OTHERS = ("#1d4ed8", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#4d7c0f", "#4338ca")
-"""Colours for everything else."""
 
 WIDTH, HEIGHT, LEGEND_ROW = 5.0, 3.1, 0.2
 """In inches. An inch is 72 SVG units, so 10-point text takes about 10 pixels on a screen 390 pixels wide."""
@@ -39,8 +32,9 @@ STYLE = {
 class Series:
     """Points ``(x, y, spread)``; ``spread`` is one standard deviation, 0 if there is none.
 
-    ``line`` is matplotlib's line style. Numbers that were not ``measured`` here, but printed in the paper, have a
-    dashed line and hollow dots.
+    ``line`` is matplotlib's line style. A series without a name is not in the legend. ``thin``: it accompanies another
+    one, such as training images beside validation images. Numbers that were not ``measured`` here, but printed in the
+    paper, have a dashed line and hollow dots.
     """
 
     name: str
@@ -50,6 +44,7 @@ class Series:
     joined: bool = True
     dots: bool = True
     measured: bool = True
+    thin: bool = False
 
 
 def chart(
@@ -67,7 +62,7 @@ def chart(
     matplotlib = needs("matplotlib")
     labels = [textwrap.fill(s.name, LONGEST) for s in series]
     columns = 1 if any(len(s.name) >= ONE_COLUMN for s in series) else 2
-    rows = sum(name.count("\n") for name in labels) - (-len(series) // columns)
+    rows = sum(name.count("\n") for name in labels) - (-sum(map(bool, labels)) // columns)
     with matplotlib.rc_context(STYLE):
         figure = needs("matplotlib.figure").Figure((WIDTH, HEIGHT + LEGEND_ROW * rows), layout="constrained")
         axes = figure.add_subplot()
@@ -77,10 +72,10 @@ def chart(
                 xs,
                 ys,
                 yerr=spreads if any(spreads) else None,
-                label=label,
+                label=label or None,
                 color=s.colour,
                 linestyle=("--" if not s.measured else s.line) if s.joined else "none",
-                linewidth=1.8,
+                linewidth=0.8 if s.thin else 1.8,
                 marker="o" if s.dots else None,
                 markersize=5,
                 markerfacecolor=s.colour if s.measured else "white",
@@ -97,7 +92,8 @@ def chart(
             axes.set_xlim(min(names) - 0.5, max(names) + 0.5)
         elif all(float(x).is_integer() for s in series for x, _, _ in s.points):
             axes.xaxis.get_major_locator().set_params(integer=True)
-        figure.legend(loc="outside lower center", ncols=columns)
+        if any(labels):
+            figure.legend(loc="outside lower center", ncols=columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return _for_pages(text.getvalue(), f"{y_label} over {x_label}")

@@ -18,7 +18,7 @@ from tembed.experiments.report.records import read_runs
 from tembed.experiments.report.report import write_grid_report
 from tembed.experiments.report.statistics import Sample
 from tembed.paper import ACCURACY
-from tembed.reporting.charts import BASELINE, BLOCK
+from tembed.reporting.palette import AUX, BASELINE, BLOCK, BLOCK_SHADES
 from tembed.training.recipe import Recipe
 
 Put = Callable[..., Path]
@@ -123,6 +123,42 @@ def test_the_figures_show_the_measured_cells(put: Put, tmp_path: Path) -> None:
     assert float(tested[2]) > float(tested[1])
 
 
+def test_a_depth_chart_needs_two_measured_depths(put: Put, tmp_path: Path) -> None:
+    for model in ("rn26", "rn26-embed"):
+        put(Recipe.paper(model, "cifar10", epochs=2), 80.0)
+    text = report(put, tmp_path)
+    assert "figures/depth" not in text
+    assert "missing: no network was measured at both depths in the same way." in text
+    put(Recipe.paper("rn38", "cifar10", epochs=2), 81.0)
+    text = report(put, tmp_path)
+    assert "figures/depth-1.svg" in text
+    assert "Missing: RN38-Ours." in text
+
+
+def test_curves_show_training_accuracy_losses_and_the_share_where_they_were_recorded(put: Put, tmp_path: Path) -> None:
+    metrics = {"accuracy": 0.5, "head": 1.5, "val_head": 1.6, "patches": 2.0, "val_patches": 2.1, "variance_share": 0.1}
+    nothing = dict.fromkeys(("patches", "val_patches", "variance_share"))
+    put(Recipe.paper("rn26", "cifar10", epochs=2), 80.0, metrics=metrics | nothing)
+    put(Recipe.paper("rn26-embed", "cifar10", epochs=2), 81.0, metrics=metrics)
+    put(Recipe.paper("rn26", "cifar100", epochs=3), 60.0)  # by an older version
+    text = report(put, tmp_path)
+    links = set(re.findall(r"\(figures/([\w-]+)\.svg\)", text))
+    assert {"curves-1", "head-loss-1", "patch-loss-1", "share-1", "curves-2"} <= links
+    assert not {"head-loss-2", "patch-loss-2", "share-2"} & links
+    assert text.count("Thick: validation images. Thin: training images.") == 2 * 3  # alternative text and caption
+    patches = (tmp_path / "out" / "figures" / "patch-loss-1.svg").read_text()
+    assert ("RN26-Ours (n = 1)" in patches, "RN26 (n = 1)" in patches) == (True, False)
+
+
+def test_a_curve_is_the_mean_over_the_seeds_and_needs_all_of_them(put: Put) -> None:
+    put(Recipe.paper("rn26", "cifar10", epochs=2), 80.0, metrics={"head": 1.0, "patches": None})
+    path = put(Recipe.paper("rn26", "cifar10", epochs=2, seed=1), 60.0, metrics={"head": 2.0})
+    (cell,) = make_cells(read_runs([path.parent]).records)
+    assert cell.curve("val_accuracy", 100) == ((1.0, 35.0, 0.0), (2.0, 70.0, 0.0))
+    assert cell.curve("head") == ((1.0, 1.5, 0.0), (2.0, 1.5, 0.0))
+    assert cell.curve("patches") == cell.curve("lr") == ()
+
+
 def test_the_fields_of_the_network_and_its_loss_are_derived_from_the_registered_networks() -> None:
     expected = {"weight", "softmax_on_bn", "smooth_shortcut", "maximizer", "mu", "eta", "eps", "constants"}
     assert set(network_fields()) == expected
@@ -145,6 +181,9 @@ def test_a_network_has_one_colour_and_different_networks_of_a_family_have_differ
     weights = [colour for name, colour in colours.items() if name.startswith("RN26-Ours, lambda")]
     assert len(set(weights)) == len(weights) == 3
     assert not {BASELINE, BLOCK} & set(weights)
+    assert set(weights) <= set(BLOCK_SHADES)
+    assert colours["DN100-Ours-C"] in BLOCK_SHADES
+    assert colours["RN26-aux."] == AUX
 
 
 def test_damaged_runs_are_named_and_the_rest_is_reported(

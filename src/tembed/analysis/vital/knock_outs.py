@@ -67,6 +67,11 @@ def mcnemar(lost: int, gained: int) -> float:
     return min(1.0, float(Fraction(2 * tail, 2**total)))
 
 
+def p_text(p: float) -> str:
+    """``p = 0.03`` or ``p < 0.0001``."""
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
 def knock_outs(block: FeatureEmbedding, generator: torch.Generator) -> dict[str, list[Change]]:
     """The knock-outs by name: a list of context managers for each, one for every draw."""
     found: dict[str, list[Change]] = {

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tembed.analysis.vital.knock_outs import LEVEL, KnockOut
+from tembed.analysis.vital.knock_outs import LEVEL, KnockOut, p_text
 from tembed.analysis.vital.signs import VitalSigns
 from tembed.errors import TembedError
-from tembed.reporting.charts import BLOCK, Series, chart
+from tembed.reporting.charts import Series, chart
 from tembed.reporting.document import Element, Figure, Heading, Table, Text
+from tembed.reporting.palette import BLOCK
 from tembed.training import Run
 
 METHOD = (
@@ -63,7 +64,7 @@ def _row(name: str, out: KnockOut) -> tuple[str, ...]:
         f"{name} ({out.draws} draws)" if out.draws > 1 else name,
         f"{out.accuracy:.2%}",
         f"{100 * out.cost:+.2f} [{100 * (out.cost - margin):+.2f}, {100 * (out.cost + margin):+.2f}]",
-        f"{out.p:.2g}",
+        p_text(out.p).removeprefix("p = ").removeprefix("p "),
         verdict,
     )
 

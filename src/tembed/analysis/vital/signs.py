@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tembed.analysis.vital.gradients import BATCH, Block, Fetch, gradients, logits_of
-from tembed.analysis.vital.knock_outs import LEVEL, NO_EMBEDDING, KnockOut, compare, knock_outs
+from tembed.analysis.vital.knock_outs import LEVEL, NO_EMBEDDING, KnockOut, compare, knock_outs, p_text
 from tembed.data.batches import Batches
 from tembed.data.types import ImageSet
 from tembed.embedding import DeepSupervision, FeatureEmbedding
@@ -66,11 +66,11 @@ class VitalSigns:
             f"[{100 * (out.cost - margin):.2f}, {100 * (out.cost + margin):.2f}]"
         )
         if out.costs:
-            return f"{found}. Removing f' costs more than sampling noise (p = {out.p:.2g})."
+            return f"{found}. Removing f' costs more than sampling noise ({p_text(out.p)})."
         if out.cost < 0 and out.p < LEVEL:
-            return f"{found}. Removing f' improves the head (p = {out.p:.2g})."
+            return f"{found}. Removing f' improves the head ({p_text(out.p)})."
         return (
-            f"{found}. Removing f' costs less than sampling noise (p = {out.p:.2g}): on these images the head does not "
+            f"{found}. Removing f' costs less than sampling noise ({p_text(out.p)}): on these images the head does not "
             "need it."
         )
 

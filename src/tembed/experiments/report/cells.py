@@ -50,10 +50,12 @@ class Cell:
     def regime(self) -> Regime:
         return regime_of(self.recipe)
 
-    def curve(self) -> list[tuple[float, float]]:
-        """Validation accuracy in % by epoch, the mean over the runs."""
-        columns = zip(*([100 * epoch["val_accuracy"] for epoch in r.curve] for r in self.records), strict=False)
-        return [(float(number), sum(values) / len(values)) for number, values in enumerate(columns, 1)]
+    def curve(self, metric: str, scale: float = 1.0) -> tuple[tuple[float, float, float], ...]:
+        """A metric by epoch, the mean over the runs, as points of a chart; empty if a run did not record it."""
+        if any(epoch.get(metric) is None for record in self.records for epoch in record.curve):
+            return ()
+        columns = zip(*([scale * epoch[metric] for epoch in record.curve] for record in self.records), strict=False)
+        return tuple((float(number), sum(values) / len(values), 0.0) for number, values in enumerate(columns, 1))
 
 
 def make_cells(records: Iterable[Record]) -> list[Cell]:

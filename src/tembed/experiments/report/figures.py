@@ -1,4 +1,4 @@
-"""The figures of a report: lambda, maximizers, depth, and training curves."""
+"""The figures of a report: lambda, maximizers and depth."""
 
 import dataclasses
 import itertools
@@ -8,8 +8,9 @@ from tembed.experiments.report.cells import Cell, data_title, describe, model_ti
 from tembed.experiments.report.tables import MISSING, Regimes, by_data, score
 from tembed.models import model_info
 from tembed.paper import ACCURACY, BATCH_SIZES, DATASETS, LABELS
-from tembed.reporting.charts import BASELINE, BLOCK, OTHERS, Series, chart
+from tembed.reporting.charts import Series, chart
 from tembed.reporting.document import Element, Figure, Heading, Table, Text
+from tembed.reporting.palette import AUX, BASELINE, BASELINE_SHADES, BLOCK, BLOCK_SHADES, OTHERS
 from tembed.training.recipe import Recipe
 
 MAXIMIZERS = {
@@ -19,8 +20,6 @@ MAXIMIZERS = {
     "perturbed-sampled": OTHERS[2],
 }
 """The maximizers of Fig. 3 and their colours."""
-FAMILY_LINES = {"rn26": "-", "rn38": "--", "wrn16": "-.", "dn100": ":"}
-"""The line of each family of networks; the colour says whether it has the block."""
 DEPTHS = {
     "baseline": (BASELINE, {2.0: "rn26", 3.0: "rn38"}),
     "with block": (BLOCK, {2.0: "rn26-embed", 3.0: "rn38-embed"}),
@@ -31,23 +30,24 @@ ACCURACY_LABEL = "test accuracy, %"
 def network_colours(cells: list[Cell]) -> dict[str, str]:
     """The colour of each network by its title, the same in all figures of a report.
 
-    Baselines are grey, and networks with the block have the accent colour. Deep supervision, concatenation and the
-    maximizers of RN20 have colours of their own; all other networks take the remaining colours in turn.
+    Baselines are grey, networks with the block have the accent colour, and deep supervision is blue. Variants of a
+    network of Table 1, such as another lambda, have relatives of these colours. The maximizers of RN20 have colours of
+    their own.
     """
     colours: dict[str, str] = {}
-    fixed = {"rn26-aux": OTHERS[0], "dn100-embed-cat": OTHERS[1]}
-    unused = 3
+    shades = {"embed": itertools.cycle(BLOCK_SHADES), None: itertools.cycle(BASELINE_SHADES)}
+    blues = itertools.cycle(OTHERS[1:])
     for cell in cells:
         title, model = network_title(cell.recipe), cell.recipe.model
         if title in colours:
             continue
+        block = model_info(model).block
         if model == "rn20" and cell.recipe.maximizer in MAXIMIZERS:
             colours[title] = MAXIMIZERS[cell.recipe.maximizer]
-        elif cell.is_standard and model in LABELS:
-            colours[title] = fixed.get(model, BLOCK if model_info(model).block == "embed" else BASELINE)
+        elif cell.is_standard and model in LABELS and model != "dn100-embed-cat":
+            colours[title] = {"embed": BLOCK, "aux": AUX, None: BASELINE}[block]
         else:
-            colours[title] = OTHERS[unused % len(OTHERS)]
-            unused += 1
+            colours[title] = next(blues if block == "aux" else shades[block])
     return colours
 
 
@@ -69,7 +69,7 @@ def lambda_figure(cells: list[Cell]) -> list[Element]:
             f"{', from one seed' if best.sample.n == 1 else ''}."
         )
         points = tuple(_point(cell.recipe.weight or 0.0, cell) for cell in group)
-        colour = BLOCK if model_info(recipe.model).block == "embed" else OTHERS[0]
+        colour = BLOCK if model_info(recipe.model).block == "embed" else AUX
         svg = chart([Series(model_title(recipe.model), points, colour)], "lambda", ACCURACY_LABEL)
         rows = tuple((f"{cell.recipe.weight:g}", score(cell.sample), str(cell.sample.n)) for cell in group)
         elements += [Figure(f"lambda-{number}", svg, caption), Table(("lambda", "measured", "n"), rows)]
@@ -105,8 +105,11 @@ def maximizer_figure(cells: list[Cell]) -> list[Element]:
             f"RN20 on {data_title(recipe.data)}, {describe(recipe, without=('batch_size',))}. "
             "Bars: one standard deviation."
         )
-        ticks = {float(x): f"batch {batch}" for x, batch in enumerate(batches)}
-        elements.append(Figure(f"maximizers-{number}", chart(series, "batch size", ACCURACY_LABEL, ticks), caption))
+        if len(group) > 1:
+            ticks = {float(x): str(batch) for x, batch in enumerate(batches)}
+            elements.append(Figure(f"maximizers-{number}", chart(series, "batch size", ACCURACY_LABEL, ticks), caption))
+        else:
+            elements.append(Text(caption))
         elements.append(Table(("maximizer", *(f"batch {batch}" for batch in batches)), tuple(rows)))
     return elements if groups else [*elements, Text(f"{MISSING}: no run of RN20 is finished.")]
 
@@ -121,7 +124,7 @@ def depth_figure(regimes: Regimes) -> list[Element]:
                 points = tuple(_point(x, models[model]) for x, model in networks.items() if model in models)
                 if points:
                     series.append(Series(f"{name}, measured", points, colour))
-            if not series:
+            if not any(len(s.points) > 1 for s in series):  # nothing to compare
                 continue
             for name, (colour, networks) in DEPTHS.items():
                 printed = [(x, ACCURACY[m, data], 0.0) for x, m in networks.items() if (m, data) in ACCURACY]
@@ -135,30 +138,8 @@ def depth_figure(regimes: Regimes) -> list[Element]:
             ticks = {2.0: "2 (RN26)", 3.0: "3 (RN38)"}
             svg = chart(series, "units per stage", ACCURACY_LABEL, ticks)
             elements.append(Figure(f"depth-{len(elements)}", svg, caption))
-    return elements if len(elements) > 1 else [*elements, Text(f"{MISSING}: no run of RN26 or RN38 is finished.")]
-
-
-def training_curves(cells: list[Cell]) -> list[Element]:
-    """Validation accuracy by epoch, one figure for each dataset and regime."""
-    elements: list[Element] = [Heading("Training curves")]
-    colours = network_colours(cells)
-    groups: dict[Any, list[Cell]] = {}
-    for cell in cells:
-        if cell.curve():
-            groups.setdefault((cell.regime, cell.measured_on), []).append(cell)
-    for number, group in enumerate(groups.values(), 1):
-        series = []
-        for cell in group:
-            title, points = network_title(cell.recipe), tuple((x, y, 0.0) for x, y in cell.curve())
-            line = FAMILY_LINES.get(cell.recipe.model.partition("-")[0], "-")
-            name = f"{title} (n = {cell.sample.n})"
-            series.append(Series(name, points, colours[title], line, dots=len(points) == 1))
-        recipe = group[0].recipe
-        caption = (
-            f"{data_title(recipe.data)}, {describe(recipe)}: validation accuracy after each epoch, mean over the seeds."
-        )
-        elements.append(Figure(f"curves-{number}", chart(series, "epoch", "validation accuracy, %"), caption))
-    return elements if groups else [*elements, Text(f"{MISSING}: no run is finished.")]
+    nothing = Text(f"{MISSING}: no network was measured at both depths in the same way.")
+    return elements if len(elements) > 1 else [*elements, nothing]
 
 
 def _differing_in(fields: tuple[str, ...], cells: list[Cell]) -> list[list[Cell]]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tembed.errors import TembedError
 from tembed.experiments.report.cells import make_cells
-from tembed.experiments.report.figures import depth_figure, lambda_figure, maximizer_figure, training_curves
+from tembed.experiments.report.curves import training_curves
+from tembed.experiments.report.figures import depth_figure, lambda_figure, maximizer_figure
 from tembed.experiments.report.records import RunsRead, read_runs
 from tembed.experiments.report.tables import all_cells, block_against_baseline, by_regime, claims, table1
 from tembed.reporting.document import Element, Heading, Items, Text, write_document
