@@ -1,87 +1,99 @@
-"""The claims of §4.2, checked on a table of accuracies: the paper's own, or the measured cells of a regime."""
+"""The claims of §4.1 and §4.2, judged on accuracies: the paper's own, or the measured cells of a regime.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+A claim gets the two verdicts of `tembed.claims`. *For these weights*: over the choice of test images. *For the method*:
+over trained seeds.
+"""
 
-from tembed.experiments.report.statistics import Difference, Sample, contrast
-from tembed.paper import ACCURACY, CLAIMS, DATASETS, Comparison, PaperClaim
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-LEVEL = 0.05
-TIE = 1e-6
-"""Sums of accuracies that differ by less than this count as equal; the paper prints two decimals."""
+from tembed.claims import SEEDS, Claim, Judgement, corrected, decide, detectable_gap, not_measured
+from tembed.experiments.report.cells import data_title
+from tembed.experiments.report.statistics import Contrast, Sample, at_least
+from tembed.paper import ACCURACY, CLAIMS, DATASETS, TEST_IMAGES, Comparison
 
 Accuracies = Mapping[tuple[str, str], Sample]
 """The accuracies by network and dataset."""
 
 
-@dataclass(frozen=True)
-class ComparisonResult:
-    """A comparison on one dataset. ``difference`` is None if a network was not measured."""
-
-    comparison: Comparison
-    data: str
-    difference: Difference | None
-
-    @property
-    def holds(self) -> bool:
-        return self.difference is not None and self.difference.value > TIE
+def judged(text: str, reading: str, contrasts: Sequence[Contrast], *, missing: int = 0, mostly: bool = False) -> Claim:
+    """The claim that all contrasts hold, or more than half of them if ``mostly``; ``missing`` counts those not made."""
+    if not contrasts:
+        return not_measured(text, text, "its networks were not all measured")
+    needed = len(contrasts) // 2 + 1 if mostly else len(contrasts)
+    weights, method = _over_images(contrasts, needed, missing), _over_seeds(contrasts, needed)
+    return Claim(text, text, reading, weights=weights, method=method)
 
 
-@dataclass(frozen=True)
-class ClaimResult:
-    """A claim of the paper, and the results of its comparisons."""
-
-    claim: PaperClaim
-    results: tuple[ComparisonResult, ...]
-
-    @property
-    def made(self) -> list[ComparisonResult]:
-        """The comparisons whose networks were all measured."""
-        return [one for one in self.results if one.difference is not None]
-
-    def verdict(self) -> str:
-        """``holds``: in every comparison; ``mostly holds``: in more than half; ``so far``: some are missing."""
-        made, right = len(self.made), sum(one.holds for one in self.made)
-        if not made:
-            return "cannot be judged"
-        word = "holds" if right == made else "mostly holds" if 2 * right > made else "does not hold"
-        return word if made == len(self.results) else f"{word} so far"
-
-    def agreement(self) -> str:
-        """How many comparisons hold, and how many are missing."""
-        made, missing = len(self.made), len(self.results) - len(self.made)
-        text = f"{sum(one.holds for one in self.made)} of {made} comparisons"
-        return f"{text}, {missing} missing" if missing else text
-
-    def significance(self) -> str:
-        """How many of the differences are significant, in either direction."""
-        differences = [one.difference for one in self.made if one.difference is not None]
-        if not differences:
-            return "-"
-        tested = [difference for difference in differences if difference.p is not None]
-        if not tested:
-            return f"may be chance: a test {differences[0].why_not}"
-        significant = [difference for difference in tested if difference.p is not None and difference.p < LEVEL]
-        agree = sum(difference.value > TIE for difference in significant)
-        return f"{agree} agree and {len(significant) - agree} disagree at p < {LEVEL}, of {len(tested)} tested"
+def _over_images(contrasts: Sequence[Contrast], needed: int, missing: int) -> Judgement:
+    p, against = _p_values([one.image_tails() for one in contrasts], needed)
+    right = sum(one.has_the_sign for one in contrasts)
+    words = [f"claimed sign in {right} of {len(contrasts)} comparison{'s' if len(contrasts) > 1 else ''}"]
+    words += [f"{missing} missing"] if missing else []
+    return Judgement(decide(p, against), f"{', '.join(words)}; {_weakest(contrasts)}", p, against)
 
 
-def check_claims(accuracies: Accuracies, datasets: Iterable[str]) -> list[ClaimResult]:
-    """All claims on these accuracies."""
-    datasets = list(datasets)
-    return [
-        ClaimResult(claim, tuple(_compare(one, data, accuracies) for data in datasets for one in claim.comparisons))
-        for claim in CLAIMS
-    ]
+def _over_seeds(contrasts: Sequence[Contrast], needed: int) -> Judgement:
+    n = min(one.n for one in contrasts)
+    if n < 2:
+        least = detectable_gap(1.0, SEEDS, SEEDS)
+        why = (
+            f"n = {n}, which shows no spread between seeds and so detects no gap; n = {SEEDS} of each network could "
+            f"detect one of {least:.1f} standard deviations"
+        )
+        return Judgement("unclear", why)
+    if n < SEEDS:
+        gaps = [detectable_gap(error, 1, freedom=freedom) for error, freedom in (one.seed_error() for one in contrasts)]
+        why = f"n = {n}, and {SEEDS} are needed; the smallest gap that n = {n} could detect is {max(gaps):.2f} points"
+        return Judgement("unclear", why)
+    p, against = _p_values([one.seed_tails() for one in contrasts], needed)
+    return Judgement(decide(p, against), f"n = {n}; p = {p:.2g} for and {against:.2g} against it", p, against)
 
 
-def check_paper() -> list[ClaimResult]:
-    """All claims on Table 1 as printed."""
-    return check_claims({key: Sample((value,)) for key, value in ACCURACY.items()}, DATASETS)
+def _p_values(tails: Sequence[tuple[float, float]], needed: int) -> tuple[float, float]:
+    """For: ``needed`` statements are true. Against: so many are reversed that the rest is not enough."""
+    return (
+        at_least([p for p, _ in tails], needed),
+        at_least([against for _, against in tails], len(tails) - needed + 1),
+    )
 
 
-def _compare(comparison: Comparison, data: str, accuracies: Accuracies) -> ComparisonResult:
-    if any((model, data) not in accuracies for model in comparison.models):
-        return ComparisonResult(comparison, data, None)
-    plus, minus = ([accuracies[model, data] for model in models] for models in (comparison.plus, comparison.minus))
-    return ComparisonResult(comparison, data, contrast(plus, minus))
+def _weakest(contrasts: Sequence[Contrast]) -> str:
+    one = max(contrasts, key=lambda contrast: contrast.image_tails()[0])
+    only = "" if len(contrasts) == 1 else "weakest: "
+    return f"{only}{one.text}, {one.shown()}"
+
+
+class Checked(NamedTuple):
+    """A claim with its verdicts, and how many of its comparisons were not measured."""
+
+    claim: Claim
+    missing: int = 0
+
+    def text(self, judgement: Judgement) -> str:
+        """The verdict; a claim holds ``so far`` if it holds in all measured comparisons and others are missing."""
+        so_far = judgement.verdict == "holds" and self.missing
+        return f"{judgement.verdict} so far" if so_far else judgement.verdict
+
+
+def check_claims(accuracies: Accuracies, test_images: Mapping[str, int]) -> list[Checked]:
+    """All claims about Table 1 on these accuracies; ``test_images`` names the datasets. Corrected across the claims."""
+    found, absent = [], []
+    for claim in CLAIMS:
+        pairs = [(data, one) for data in test_images for one in claim.comparisons]
+        there = [(data, one) for data, one in pairs if all((model, data) in accuracies for model in one.models)]
+        made = [_contrast(one, data, accuracies, test_images[data]) for data, one in there]
+        absent.append(len(pairs) - len(made))
+        found.append(judged(claim.text, claim.reading, made, missing=absent[-1], mostly=claim.mostly))
+    return [Checked(claim, missing) for claim, missing in zip(corrected(found), absent, strict=True)]
+
+
+def check_paper() -> list[Checked]:
+    """All claims on Table 1 as printed, with one value for each cell."""
+    accuracies = {key: Sample((value,)) for key, value in ACCURACY.items()}
+    return check_claims(accuracies, dict.fromkeys(DATASETS, TEST_IMAGES))
+
+
+def _contrast(comparison: Comparison, data: str, accuracies: Accuracies, test_images: int) -> Contrast:
+    plus, minus = (tuple(accuracies[model, data] for model in models) for models in (comparison.plus, comparison.minus))
+    return Contrast(f"{comparison.text} on {data_title(data)}", plus, minus, test_images)

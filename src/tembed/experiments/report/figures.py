@@ -4,10 +4,13 @@ import dataclasses
 import itertools
 from typing import Any
 
+from tembed.claims import corrected
 from tembed.experiments.report.cells import Cell, data_title, describe, model_title, network_title
-from tembed.experiments.report.tables import MISSING, Regimes, by_data, score
+from tembed.experiments.report.claims import Checked, judged
+from tembed.experiments.report.statistics import ON_PAR, Contrast
+from tembed.experiments.report.tables import MISSING, Regimes, by_data, score, verdicts
 from tembed.models import model_info
-from tembed.paper import ACCURACY, BATCH_SIZES, DATASETS, LABELS
+from tembed.paper import ACCURACY, BATCH_SIZES, DATASETS, LABELS, LAMBDA
 from tembed.reporting.charts import Series, chart
 from tembed.reporting.document import Element, Figure, Heading, Table, Text
 from tembed.reporting.palette import AUX, BASELINE, BASELINE_SHADES, BLOCK, BLOCK_SHADES, OTHERS
@@ -20,6 +23,8 @@ MAXIMIZERS = {
     "perturbed-sampled": OTHERS[2],
 }
 """The maximizers of Fig. 3 and their colours."""
+ON_PAR_WITH_BN_RELU = {"entropic": "Margin soft-max", "perturbed": "The perturbed maximizer"}
+"""The maximizers of which the paper says so (§4.1)."""
 DEPTHS = {
     "baseline": (BASELINE, {2.0: "rn26", 3.0: "rn38"}),
     "with block": (BLOCK, {2.0: "rn26-embed", 3.0: "rn38-embed"}),
@@ -65,14 +70,14 @@ def lambda_figure(cells: list[Cell]) -> list[Element]:
         best = max(group, key=lambda cell: cell.sample.mean)
         caption = (
             f"{model_title(recipe.model)} on {data_title(recipe.data)}, {describe(recipe)}. Bars: one standard "
-            f"deviation over seeds. Best: lambda {best.recipe.weight:g}"
-            f"{', from one seed' if best.sample.n == 1 else ''}."
+            f"deviation over seeds. Highest mean: lambda {best.recipe.weight:g} (n = {best.sample.n})."
         )
         points = tuple(_point(cell.recipe.weight or 0.0, cell) for cell in group)
         colour = BLOCK if model_info(recipe.model).block == "embed" else AUX
         svg = chart([Series(model_title(recipe.model), points, colour)], "lambda", ACCURACY_LABEL)
         rows = tuple((f"{cell.recipe.weight:g}", score(cell.sample), str(cell.sample.n)) for cell in group)
         elements += [Figure(f"lambda-{number}", svg, caption), Table(("lambda", "measured", "n"), rows)]
+        elements += verdicts([_best_lambda(group)])
     return elements if groups else [*elements, Text(f"{MISSING}: no network was measured at two values of lambda.")]
 
 
@@ -111,6 +116,7 @@ def maximizer_figure(cells: list[Cell]) -> list[Element]:
         else:
             elements.append(Text(caption))
         elements.append(Table(("maximizer", *(f"batch {batch}" for batch in batches)), tuple(rows)))
+        elements += verdicts(_on_par(found, batches))
     return elements if groups else [*elements, Text(f"{MISSING}: no run of RN20 is finished.")]
 
 
@@ -140,6 +146,39 @@ def depth_figure(regimes: Regimes) -> list[Element]:
             elements.append(Figure(f"depth-{len(elements)}", svg, caption))
     nothing = Text(f"{MISSING}: no network was measured at both depths in the same way.")
     return elements if len(elements) > 1 else [*elements, nothing]
+
+
+def _best_lambda(group: list[Cell]) -> Checked:
+    """The claim that the paper's lambda is better than every other measured value."""
+    ours = [cell for cell in group if cell.recipe.weight == LAMBDA]
+    others = [cell for cell in group if cell.recipe.weight != LAMBDA] if ours else []
+    contrasts = [
+        Contrast(f"lambda {LAMBDA} > {cell.recipe.weight:g}", (ours[0].sample,), (cell.sample,), cell.test_images)
+        for cell in others
+    ]
+    text = f"Equal weights of the losses (lambda {LAMBDA}) are the best."
+    return Checked(judged(text, "it beats every other measured value", contrasts))
+
+
+def _on_par(found: dict[tuple[str, int], Cell], batches: list[int]) -> list[Checked]:
+    """The claim for each soft maximizer that it is on par with BN-ReLU at every batch size."""
+    claims, absent = [], []
+    for name, title in ON_PAR_WITH_BN_RELU.items():
+        both = [batch for batch in batches if {(name, batch), ("bn-relu", batch)} <= set(found)]
+        contrasts = [
+            Contrast(
+                f"{name} - bn-relu at batch {batch}",
+                (found[name, batch].sample,),
+                (found["bn-relu", batch].sample,),
+                found[name, batch].test_images,
+                on_par=True,
+            )
+            for batch in both
+        ]
+        absent.append(len(batches) - len(both))
+        text = f"{title} performs on par with BN-ReLU (within {ON_PAR:g} point)."
+        claims.append(judged(text, "at every batch size", contrasts, missing=absent[-1]))
+    return [Checked(claim, missing) for claim, missing in zip(corrected(claims), absent, strict=True)]
 
 
 def _differing_in(fields: tuple[str, ...], cells: list[Cell]) -> list[list[Cell]]:
