@@ -1,6 +1,6 @@
 """The constants of the soft maximizers, read off a trained network with batch normalisation (§4.1)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from tembed.maximizers.bn_relu import implied_margin
 
 DEAD = 1e-2
 """Channels with ``|gamma|`` below this share of the layer's largest are ignored: weight decay has switched them off."""
+
+Visit = Callable[[nn.BatchNorm2d, Tensor, Tensor], None]
 
 
 class Calibration(NamedTuple):
@@ -37,9 +39,15 @@ def calibrate(model: nn.Module, images: Tensor) -> Calibration:
     images themselves (the stem) is ignored. Works for any network of ``nn.Conv2d`` and ``nn.BatchNorm2d``.
     """
     mode = model.training
+    layers: list[_Layer] = []
+
+    def visit(bn: nn.BatchNorm2d, a: Tensor, output: Tensor) -> None:
+        p = output.relu()
+        layers.append(_Layer(bn, p.double().sum().item(), p.numel() // p.shape[1]))
+
     model.eval()
     try:
-        with torch.inference_mode(False), torch.no_grad(), _watched(model, images) as layers:
+        with torch.inference_mode(False), torch.no_grad(), visited_units(model, images, visit):
             model(images)
     finally:
         model.train(mode)
@@ -69,12 +77,14 @@ def _margins(bn: nn.BatchNorm2d) -> Tensor:
 
 
 @contextmanager
-def _watched(model: nn.Module, images: Tensor) -> Iterator[list[_Layer]]:
-    """Within the ``with``, a forward pass lists the normalisations whose input is the output of a 3x3 convolution."""
+def visited_units(model: nn.Module, images: Tensor, visit: Visit) -> Iterator[None]:
+    """Within the ``with``, ``model(images)`` visits every normalisation whose input is the output of a 3x3 convolution.
+
+    ``visit`` gets the normalisation, its input and its output (after the ReLU if they are one module).
+    """
     # Each output with its version. An in-place operation, such as adding a shortcut, changes the version: the tensor is
     # then no longer what the convolution computed. Keeping the tensors keeps their identities unique.
     outputs: list[tuple[Tensor, int]] = []
-    layers: list[_Layer] = []
 
     def after_convolution(module: nn.Module, inputs: Any, output: Tensor) -> None:
         if inputs[0] is not images:
@@ -83,8 +93,7 @@ def _watched(model: nn.Module, images: Tensor) -> Iterator[list[_Layer]]:
     def after_norm(module: nn.Module, inputs: Any, output: Any) -> None:
         assert isinstance(module, nn.BatchNorm2d)
         if any(inputs[0] is made and made._version == version for made, version in outputs):
-            p = (output[0] if isinstance(output, tuple) else output).relu()
-            layers.append(_Layer(module, p.double().sum().item(), p.numel() // p.shape[1]))
+            visit(module, inputs[0], output[0] if isinstance(output, tuple) else output)
 
     hooks = [
         module.register_forward_hook(after_convolution)
@@ -95,7 +104,7 @@ def _watched(model: nn.Module, images: Tensor) -> Iterator[list[_Layer]]:
         module.register_forward_hook(after_norm) for module in model.modules() if isinstance(module, nn.BatchNorm2d)
     ]
     try:
-        yield layers
+        yield
     finally:
         for hook in hooks:
             hook.remove()

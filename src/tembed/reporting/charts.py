@@ -7,6 +7,8 @@ import textwrap
 from dataclasses import dataclass
 
 from tembed.extras import needs
+from tembed.reporting.palette import BASELINE as BASELINE
+from tembed.reporting.palette import BLOCK as BLOCK
 
 WIDTH, HEIGHT, LEGEND_ROW = 5.0, 3.1, 0.2
 """In inches. An inch is 72 SVG units, so 10-point text takes about 10 pixels on a screen 390 pixels wide."""
