@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tembed.analysis import vital_signs
 from tembed.analysis.vital import signs
-from tembed.analysis.vital.knock_outs import NO_EMBEDDING, NO_SHORTCUT, OTHERS, PERMUTED, derangement, mcnemar
+from tembed.analysis.vital.knock_outs import NO_EMBEDDING, NO_SHORTCUT, OTHERS, PERMUTED, compare, derangement, mcnemar
 from tembed.embedding import FeatureEmbedding
 from tembed.errors import TembedError
 from tembed.models import Output, create_model
@@ -232,6 +232,21 @@ def test_mcnemars_test_is_scipys_binomial_test() -> None:
     for lost, gained in ((0, 0), (1, 0), (5, 5), (3, 14), (14, 3), (700, 640), (4000, 0)):
         exact = stats.binomtest(lost, lost + gained).pvalue if lost + gained else 1.0
         assert mcnemar(lost, gained) == pytest.approx(exact, rel=1e-9)
+
+
+def test_several_draws_are_tested_by_the_paired_mean_over_them() -> None:
+    generator = torch.Generator().manual_seed(1)
+    intact = torch.rand(300, generator=generator) < 0.9
+    draws = [intact & (torch.rand(300, generator=generator) < 0.97) for _ in range(3)]
+    found = compare(intact, draws)
+    apart = torch.stack([intact.double() - right.double() for right in draws]).mean(0).numpy()
+    assert found.cost == pytest.approx(apart.mean())
+    assert found.noise == pytest.approx(stats.sem(apart))
+    assert found.p == pytest.approx(2 * stats.norm.sf(apart.mean() / stats.sem(apart)))
+    assert found.draws == 3
+    alone = compare(intact, draws[:1])
+    lost = int((intact & ~draws[0]).sum())
+    assert alone.p == pytest.approx(stats.binomtest(lost, lost).pvalue)
 
 
 def test_a_derangement_moves_everything() -> None:

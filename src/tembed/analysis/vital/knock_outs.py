@@ -33,9 +33,9 @@ Change = Callable[[], AbstractContextManager[None]]
 class KnockOut:
     """Accuracy with a part of the block replaced, on the same images as the intact network.
 
-    ``cost``: intact minus knocked-out accuracy. ``noise``: its standard error over the choice of images. ``p``: of the
-    exact two-sided McNemar test. A random knock-out has several draws: ``accuracy`` and ``cost`` are means over them,
-    and ``p`` is the largest.
+    ``cost``: intact minus knocked-out accuracy. ``noise``: its standard error over the choice of images. ``p``: the
+    two-sided p-value of "no cost", by the exact McNemar test. A random knock-out has several draws: ``accuracy`` and
+    ``cost`` are means over them, and ``p`` is that of the paired normal test on each image's mean over them.
     """
 
     accuracy: float
@@ -55,9 +55,12 @@ def compare(intact: Tensor, draws: list[Tensor]) -> KnockOut:
     wrong = [intact.double() - right.double() for right in draws]
     cost = torch.stack(wrong).mean(0)
     noise = cost.std().item() / math.sqrt(len(cost))
-    ps = [mcnemar(int((apart > 0).sum()), int((apart < 0).sum())) for apart in wrong]
-    accuracy = torch.stack(draws).double().mean().item()
-    return KnockOut(accuracy, cost.mean().item(), noise, max(ps), len(draws))
+    mean = cost.mean().item()
+    if len(draws) == 1:
+        p = mcnemar(int((cost > 0).sum()), int((cost < 0).sum()))
+    else:
+        p = math.erfc(abs(mean) / noise / math.sqrt(2)) if noise > 0 else float(mean == 0)
+    return KnockOut(torch.stack(draws).double().mean().item(), mean, noise, p, len(draws))
 
 
 def mcnemar(lost: int, gained: int) -> float:

@@ -14,9 +14,9 @@ from tembed.training import Run
 
 METHOD = (
     "Each row replaces a part of the block and classifies the same images again. Cost: how many points of accuracy the "
-    "head loses, with a 95 % interval over the choice of images. p: exact McNemar test; where a replacement is random, "
-    "the largest of its draws. The class vectors of another image's f' are mixed with that image's weights; permuted: "
-    "no class keeps its vector."
+    "head loses, with a 95 % interval over the choice of images. p: exact McNemar test, or a paired normal test on the "
+    "means where a replacement has several draws. Another image's f': the class vectors are mixed with that image's "
+    "weights. Permuted: no class keeps its vector."
 )
 
 
