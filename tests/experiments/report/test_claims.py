@@ -1,5 +1,6 @@
 """The verdicts on accuracies: on the paper's own table, and where a claim must hold, must not, and must be unclear."""
 
+import html
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def test_verdicts_are_corrected_across_the_claims() -> None:
 
 def row(text: str, start: str) -> str:
     """The last row that starts like this: the measured one, after that of the paper's own table."""
-    return [line for line in text.splitlines() if line.startswith(f"| {start}")][-1]
+    return html.unescape([line for line in text.splitlines() if line.startswith(f"| {start}")][-1])
 
 
 def report(put: Put, tmp_path: Path) -> str:
@@ -136,7 +137,7 @@ def test_the_report_judges_lambda_maximizers_depth_and_parameters(put: Put, tmp_
         put(Recipe.paper("rn38-embed", "cifar10", seed=seed, epochs=2), 92.0 + noise)
         put(Recipe.paper("rn26-1x1", "cifar10", seed=seed, epochs=2), 90.0 + noise)
     text = report(put, tmp_path)
-    assert "| holds | claimed sign in 2 of 2 comparisons; weakest: lambda 0.5 \\> 1" in row(text, "Equal weights")
+    assert "| holds | claimed sign in 2 of 2 comparisons; weakest: lambda 0.5 > 1" in row(text, "Equal weights")
     margin = row(text, "Margin soft-max performs on par with BN-ReLU (within 1 point)")
     assert "| claimed sign in 1 of 2 comparisons; weakest: entropic - bn-relu at batch 32, -6.00" in margin
     assert margin.count("does not hold") == 2

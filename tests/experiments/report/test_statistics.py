@@ -47,7 +47,7 @@ def test_the_error_over_images_is_that_of_simulated_test_sets() -> None:
     """Two networks on different images; seeds on the same images do not reduce the error."""
     rng = np.random.default_rng(2)
     first, second = (rng.binomial(500, share, 20_000) / 5 for share in (0.9, 0.7))
-    found = contrast([Sample((90.0, 89.0, 91.0))], [Sample((70.0,))], 500)
+    found = contrast([Sample((90.0, 89.0, 91.0))], [Sample((70.0, 71.0, 69.0))], 500)
     assert found.image_error() == pytest.approx(np.std(first - second), rel=0.02)
     z = 20 / np.std(first - second)
     assert found.image_tails() == pytest.approx((stats.norm.sf(z), stats.norm.cdf(z)), abs=1e-6)
