@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from scipy import stats
 from torch import Tensor, nn
 
+import tembed
 from tembed.analysis import vital_signs
 from tembed.analysis.vital import signs
 from tembed.analysis.vital.knock_outs import NO_EMBEDDING, NO_SHORTCUT, OTHERS, PERMUTED, compare, derangement, mcnemar
@@ -254,3 +255,36 @@ def test_a_derangement_moves_everything() -> None:
     drawn = {tuple(derangement(4, generator).tolist()) for _ in range(300)}
     assert len(drawn) == 9  # all derangements of four elements
     assert all(k != image for order in drawn for k, image in enumerate(order))
+
+
+def test_an_attached_block_has_vital_signs(pictures: tuple[Tensor, Tensor]) -> None:
+    """Removing f' is the same as class vectors of zero, and removing the shortcut the same as its weights of zero."""
+    images, labels = pictures
+    torch.manual_seed(1)
+    model: Any = tembed.attach(host(images), at="1", num_classes=3, example=images[:2], start="paper").eval()
+    found = vital_signs(model, images, labels)
+
+    def accuracy() -> float:
+        with torch.no_grad():
+            return (model(images).logits.argmax(1) == labels).double().mean().item()
+
+    assert found.accuracy == pytest.approx(accuracy())
+    block = signs.find_block(model)
+    for name, part in ((NO_EMBEDDING, block.values), (NO_SHORTCUT, block.shortcut)):
+        kept = part.weight.detach().clone()
+        with torch.no_grad():
+            part.weight.zero_()
+            assert found.knock_outs[name].accuracy == pytest.approx(accuracy())
+            part.weight.copy_(kept)
+    assert found.share is not None
+    assert 0 < found.share < 1
+    assert found.gradient_norms is not None
+    bystander = tembed.attach(host(images), at="1", num_classes=3, example=images[:2])
+    idle = vital_signs(bystander, images, labels)
+    assert (idle.share, idle.knock_outs[NO_EMBEDDING].cost) == (0.0, 0.0)
+
+
+def host(images: Tensor) -> nn.Module:
+    """Somebody's network, which flattens its last map."""
+    side = (images.shape[-1] - 3) // 2 + 1
+    return nn.Sequential(nn.Conv2d(3, 6, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(6 * side * side, 3))
