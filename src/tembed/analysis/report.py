@@ -7,6 +7,7 @@ from tembed.analysis.figures import figure_png, image_png
 from tembed.analysis.maps import FEWEST_POINTS
 from tembed.analysis.sprites import SIDE
 from tembed.analysis.study import Analysis
+from tembed.analysis.units.report import unit_elements
 from tembed.analysis.vital.report import training_history, vital_elements
 from tembed.claims import Claim, Judgement, Verdict
 from tembed.files import explained, write_file, write_json
@@ -83,6 +84,7 @@ def compose(analysis: Analysis, side: int = SIDE) -> list[Element]:
         *vital_elements(analysis.vital_signs, training_history(analysis.source)),
         Heading("Claims"),
         *claim_elements(analysis.claims),
+        *unit_elements(analysis.units, analysis.baseline_source),
     ]
 
 

@@ -20,6 +20,7 @@ from tembed.analysis.maps import FEWEST_POINTS, map_all
 from tembed.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.analysis.seeds import Sorted, sort_runs
 from tembed.analysis.sprites import SIDE, sprite_map
+from tembed.analysis.units.networks import NetworkUnits, units_of_networks
 from tembed.analysis.vital.signs import VitalSigns, trained_vital_signs
 from tembed.analysis.words import WORDS, Words, find_words
 from tembed.arrays import Floats, Int64, UInt8
@@ -151,6 +152,12 @@ class Analysis:
     def vital_signs(self) -> VitalSigns:
         """Whether the block is at work, on random test images."""
         return trained_vital_signs(self.trained, self.test_images, self.seed, self.progress)
+
+    @cached_property
+    def units(self) -> NetworkUnits:
+        """What BN-ReLU does in the units of the run, its baseline and untrained networks."""
+        runs, baselines = ([one for _, one in kind] for kind in (self.sources.run, self.sources.baseline))
+        return units_of_networks(runs, baselines, self.sample, self.calibration, self.progress)
 
     # --- figures
 

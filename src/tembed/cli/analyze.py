@@ -2,14 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from tembed.claims import Claim
 
 
 @dataclass(frozen=True)
 class Analyze:
-    """Draw the figures of the paper's analysis for a trained run, and measure the paper's claims."""
+    """Draw the figures of the paper's analysis for a trained run, and measure the paper's claims.
+
+    A run without patch scores, such as rn26, gets a report on its BN-ReLU units.
+    """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
@@ -35,10 +41,13 @@ def main(arguments: list[str]) -> int:
     from tembed.analysis.report import default_out, write_analysis
     from tembed.analysis.sampling import read_groups
     from tembed.analysis.study import analyze
+    from tembed.analysis.units.alone import has_scores
     from tembed.files import locked_folder
     from tembed.reporting.terminal import for_stderr
 
     out = command.out or default_out(command.source)
+    if command.baseline is None and not command.also and not has_scores(command.source):
+        return units_only(command, out)
     with locked_folder(out), for_stderr(command.quiet) as progress:
         found = analyze(
             command.source,
@@ -51,8 +60,27 @@ def main(arguments: list[str]) -> int:
             progress=progress,
         )
         report = write_analysis(found, out)
-    if not command.quiet:
-        for claim in found.claims:
+    show(found.claims, report, command.quiet)
+    return 0
+
+
+def units_only(command: Analyze, out: Path) -> int:
+    """The report on a run without patch scores."""
+    from tembed.analysis.units.alone import analyze_units, write_units
+    from tembed.files import locked_folder
+    from tembed.reporting.terminal import for_stderr
+
+    with locked_folder(out), for_stderr(command.quiet) as progress:
+        found = analyze_units(
+            command.source, images_per_class=command.images_per_class, seed=command.seed, progress=progress
+        )
+        report = write_units(found, out)
+    show(found.claims, report, command.quiet)
+    return 0
+
+
+def show(claims: list["Claim"], report: Path, quiet: bool) -> None:
+    if not quiet:
+        for claim in claims:
             print(f"{claim.weights.verdict:<14}{claim.name}: {claim.weights.why}")
     print(f"the report: {report} and {report.with_suffix('.html')}")
-    return 0

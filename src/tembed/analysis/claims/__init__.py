@@ -37,5 +37,5 @@ def measure_claims(analysis: "Analysis") -> list[Claim]:
 
 
 # The built-in families, in the order of the report.
-for _family in ("separation", "look_alikes", "uncertainty", "hull", "words", "parts"):
+for _family in ("separation", "look_alikes", "uncertainty", "hull", "words", "parts", "soft_argmax"):
     import_module(f"{__name__}.{_family}")

@@ -1,0 +1,34 @@
+"""The units of all networks that the claims about BN-ReLU compare."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tembed.analysis.controls import UNTRAINED, untrained
+from tembed.analysis.units.measure import Unit, measure_units
+from tembed.data.types import ImageSet
+from tembed.reporting.progress import SILENT, Progress
+from tembed.training import Trained
+
+
+@dataclass(frozen=True)
+class NetworkUnits:
+    """``run``: seeds of the analysed run. ``baseline``: of the network without a block. ``untrained``: of the run's."""
+
+    run: list[list[Unit]]
+    baseline: list[list[Unit]]
+    untrained: list[list[Unit]]
+
+
+def units_of_networks(
+    runs: Sequence[Trained],
+    baselines: Sequence[Trained],
+    images: ImageSet,
+    calibration: ImageSet,
+    progress: Progress = SILENT,
+) -> NetworkUnits:
+    """Measure all of them on the same images; ``calibration``: training images for the statistics of untrained ones."""
+    blank = [untrained(runs[0], calibration, seed) for seed in range(UNTRAINED)]
+    run, baseline, untrained_units = (
+        [measure_units(one, images, progress) for one in networks] for networks in (runs, baselines, blank)
+    )
+    return NetworkUnits(run, baseline, untrained_units)
