@@ -1,0 +1,62 @@
+// Which patches pass the filters, what a region holds, and what a search finds.
+"use strict";
+
+(function (T) {
+  T.FILTERS = ["labels", "heads", "answer", "entropy", "word", "part", "region"];
+
+  // (P,) bytes: 1 where a patch passes. `place(p)` is its place on the map, for the region.
+  T.passing = function (patches, state, place) {
+    const { arrays } = patches;
+    const labels = new Set(state.labels);
+    const heads = new Set(state.heads);
+    const [low, high] = state.entropy.map((share) => share * patches.about.fine);
+    const { region, word, part, answer } = state;
+    const mask = new Uint8Array(patches.count);
+    for (let p = 0; p < patches.count; p++) {
+      if (labels.size && !labels.has(patches.label[p])) continue;
+      if (heads.size && !heads.has(patches.head[p])) continue;
+      if (answer !== "all" && patches.right(p) !== (answer === "right")) continue;
+      if (arrays.entropy[p] < low || arrays.entropy[p] > high) continue;
+      if (word !== null && arrays.words[p] !== word) continue;
+      if (part !== null && patches.part(p) !== part) continue;
+      if (region) {
+        const [x, y] = place(p);
+        if (x < region[0] || y < region[1] || x > region[2] || y > region[3]) continue;
+      }
+      mask[p] = 1;
+    }
+    return mask;
+  };
+
+  T.filtered = (state, about) => {
+    const initial = T.initial(about);
+    return T.FILTERS.some((name) => JSON.stringify(state[name]) !== JSON.stringify(initial[name]));
+  };
+
+  // How many passing patches each value has, the most frequent first: [[value, count], ...].
+  T.tally = function (values, mask) {
+    const counts = new Map();
+    for (let p = 0; p < mask.length; p++) if (mask[p]) counts.set(values[p], (counts.get(values[p]) || 0) + 1);
+    return [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+  };
+
+  // Classes, words and parts that match all words of a text: [{ text, changes }], changes for the store.
+  T.search = function (patches, text, most = 12) {
+    const needles = text.toLowerCase().split(/[\s+]+/).filter(Boolean);
+    if (!needles.length) return [];
+    const { about } = patches;
+    const found = [];
+    const matches = (candidate) => needles.every((needle) => candidate.toLowerCase().includes(needle));
+    about.classes.forEach((name, k) => {
+      if (matches(name)) found.push({ text: `class ${name}`, changes: { labels: [k], word: null, part: null } });
+    });
+    about.parts.forEach((name, k) => {
+      if (matches(name)) found.push({ text: `part ${name}`, changes: { part: k + 1, labels: [], word: null } });
+    });
+    about.words.centres.forEach((_, k) => {
+      const mixture = `word ${k + 1}: ${patches.wordText(k)}`;
+      if (matches(mixture)) found.push({ text: mixture, changes: { word: k, tab: "words", labels: [], part: null } });
+    });
+    return found.slice(0, most);
+  };
+})(window.tembed);
