@@ -16,6 +16,7 @@ WRITTEN = [
     for folder in (SOURCE, PROJECT / "tests", PROJECT / "benchmarks")
     for kind in ("*.py", "*.js", "*.c", "*.h", "*.css")
     for path in folder.rglob(kind)
+    if "vendor" not in path.parts
 ]
 """Everything that is written by hand."""
 
@@ -35,9 +36,10 @@ MAY_IMPORT = {
     "experiments": MATHEMATICS | {"models", "data", "training", "reporting"},
     "analysis": MATHEMATICS | {"models", "attachment", "data", "training", "reporting"},
     "export": MATHEMATICS | {"models", "attachment", "training", "reporting"},
-    "demo": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "reporting"},
+    "page": MATHEMATICS | {"models", "data", "training", "analysis", "export", "reporting"},
+    "demo": MATHEMATICS | {"models", "data", "training", "experiments", "analysis", "page", "reporting"},
     "cli": MATHEMATICS
-    | {"models", "attachment", "data", "training", "experiments", "analysis", "export", "demo", "reporting"},
+    | {"models", "attachment", "data", "training", "experiments", "analysis", "export", "page", "demo", "reporting"},
 }
 
 

@@ -12,11 +12,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-FLAGS = (
-    "--headless=new --no-sandbox --remote-debugging-pipe --no-first-run --no-default-browser-check "
-    "--disable-extensions --disable-background-networking --disable-component-update --disable-sync --mute-audio "
-    "--hide-scrollbars --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
-).split()
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--mute-audio",
+    "--hide-scrollbars",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+]
 PATIENCE = 60.0
 """Seconds to wait for an answer or a condition before the test fails."""
 
@@ -144,7 +155,9 @@ class Tab:
     def rest(self) -> None:
         """Wait until nothing moves and the last change is drawn and in the address."""
         self.wait("!tembed.page.map.requested && !Object.keys(tembed.page.map.animations).length")
-        self.run("new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 200))")
+        self.run(
+            "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 200))"
+        )
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self.send("Input.dispatchMouseEvent", {"type": f"mouse{kind}", "x": x, "y": y, **more})

@@ -1,8 +1,8 @@
 """What the page shows, as plain values and small arrays.
 
-Neighbours and mixtures need distances between embedding vectors ``f' = V^T p`` only, with mixing weights ``p`` and class
-vectors ``V (C, v)``. They depend on ``p`` and the Gram matrix ``V V^T = B B^T``, so the page gets ``p`` and a basis
-``B (C, r)``, and ``|f'_i - f'_j| = |(p_i - p_j) B|``.
+Neighbours and mixtures need distances between embedding vectors ``f' = V^T p`` only, with mixing weights ``p`` and
+class vectors ``V (C, v)``. They follow from ``p`` and the Gram matrix ``V V^T = B B^T``, so the page gets ``p`` and a
+basis ``B (C, r)``, and ``|f'_i - f'_j| = |(p_i - p_j) B|``.
 """
 
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ def _metric(analysis: Analysis, points: Int64, arrays: dict[str, Array]) -> dict
 
 
 def gram_basis(values: Floats) -> Floats:
-    """``B (C, r)`` with ``B B^T = V V^T`` for class vectors ``V (C, v)``: ``U S`` of the singular value decomposition."""
+    """``B (C, r)`` with ``B B^T = V V^T`` for class vectors ``V (C, v)``, from their singular value decomposition."""
     left, scale, _ = np.linalg.svd(values.astype(np.float64), full_matrices=False)
     return (left * scale).astype(np.float32)
 

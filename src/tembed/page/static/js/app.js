@@ -236,8 +236,8 @@
     viewed() {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => {
-        const { x, y } = this.map.camera;
-        const zoom = this.map.zoom();
+        const { camera } = this.map;
+        const [x, y, zoom] = [camera.x, camera.y, this.map.zoom()].map((number) => Number(number.toFixed(4)));
         const whole = Math.abs(zoom - 1) < 1e-3 && Math.abs(x - 0.5) < 1e-3 && Math.abs(y - 0.5) < 1e-3;
         this.store.state.camera = whole ? null : { x, y, zoom };
         this.save();

@@ -214,7 +214,8 @@
     const placed = [];
     return labels.map(({ x, y, width }) => {
       let top = y;
-      const covers = (one) => Math.abs(one.top - top) < height && x < one.x + one.width && one.x < x + width;
+      const least = height - 1e-6; // rounding must not make a label cover the one that it was just moved below
+      const covers = (one) => Math.abs(one.top - top) < least && x < one.x + one.width && one.x < x + width;
       for (let hit = placed.find(covers); hit; hit = placed.find(covers)) top = hit.top + height;
       placed.push({ x, top, width });
       return top;

@@ -34,10 +34,11 @@
       return this.points.subarray(p * this.rank, (p + 1) * this.rank);
     }
 
-    // The `count` nearest patches to a point, nearest first, as { patch, distance }; `allowed(p)` leaves some out.
-    nearest(point, count, allowed = () => true) {
+    // The `count` nearest patches to a point, nearest first, as { patch, distance }. `image(p)`: take only the nearest
+    // patch of each image, because those of one image are near duplicates. `leftOut`: an image to ignore.
+    nearest(point, count, image = null, leftOut = -1) {
       const { points, rank } = this;
-      const best = [];
+      let best = [];
       let worst = Infinity;
       for (let p = 0, at = 0; at < points.length; p++, at += rank) {
         let sum = 0;
@@ -45,7 +46,12 @@
           const d = points[at + j] - point[j];
           sum += d * d;
         }
-        if (sum >= worst || !allowed(p)) continue;
+        if (sum >= worst) continue;
+        if (image) {
+          const own = image(p);
+          if (own === leftOut || best.some((one) => image(one.patch) === own && one.sum <= sum)) continue;
+          best = best.filter((one) => image(one.patch) !== own);
+        }
         let k = best.length;
         while (k > 0 && best[k - 1].sum > sum) k--;
         best.splice(k, 0, { patch: p, sum });

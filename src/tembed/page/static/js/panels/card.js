@@ -51,15 +51,14 @@
         line("entropy", text(`${nats} nats, ${Math.round(100 * share)} % of the maximum`, "entropy")),
         line("visual word", T.el("button", { class: "link word", text: `${word + 1}: ${patches.wordText(word)}`,
           onclick: () => this.pickWord(word) })),
-        T.el("h3", { text: `Nearest patches of other images by ${this.page.spaceName}` }),
+        T.el("h3", { text: `Nearest in other images, by ${this.page.spaceName}` }),
         T.el("div", { class: "thumbs neighbours" }, ...this.neighbours(p)),
       ];
     }
 
     neighbours(p) {
       const { patches, metric, pictures } = this.page;
-      const own = patches.image(p);
-      const near = metric.nearest(metric.at(p), NEIGHBOURS, (other) => patches.image(other) !== own);
+      const near = metric.nearest(metric.at(p), NEIGHBOURS, (other) => patches.image(other), patches.image(p));
       return near.map(({ patch, distance }) =>
         pictures.button(patch, 34, `${patches.classes[patches.label[patch]]}, distance ${distance.toFixed(2)}`, this.go));
     }

@@ -79,7 +79,7 @@
       const near = this.nearest(state.mix, SHOWN);
       const text = mixed.map(([k, w]) => `${w} ${patches.classes[k]}`).join(" + ");
       this.result.append(
-        T.el("h3", { text: "The nearest test patches" }),
+        T.el("h3", { text: "The nearest test patches, one per image" }),
         T.el("p", { class: "mixture", text }),
         T.el("div", { class: "thumbs mixed" }, ...near.map(({ patch, distance }) => this.page.pictures.button(patch, 40,
           `${patches.classes[patches.label[patch]]}, distance ${distance.toFixed(2)}`, this.page.go))),
@@ -91,7 +91,7 @@
     nearest(mix, count) {
       const { patches, metric } = this.page;
       const weights = patches.classes.map((_, k) => (mix[k] || 0) * patches.about.metric.strength);
-      return metric.nearest(metric.of(weights), count);
+      return metric.nearest(metric.of(weights), count, (p) => patches.image(p));
     }
   };
 })(window.tembed);

@@ -1,0 +1,247 @@
+"""The page in a real browser, from disk: what it shows is compared with the arrays of the analysis."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.chromium import Browser, Tab
+from support.page import lone_patch, on_screen, patches, pixels, press, text, texts
+
+from tembed.analysis import Analysis
+from tembed.analysis.figures import mixture
+from tembed.page.content import page_content, unit_square
+
+pytestmark = pytest.mark.browser
+
+
+def test_it_loads_from_disk_without_errors_or_requests(tab: Tab, folder: Path) -> None:
+    assert text(tab, "#title") == "rn26-embed on hostile"
+    assert text(tab, "#subtitle") == "640 patches of 40 test images"
+    assert texts(tab, "#layouts button") == ["Baseline", "Block input", "Block output", "Predictions", "Embedding"]
+    own = folder.as_uri()
+    assert [r for r in tab.requests if not r.startswith((own, "data:", "blob:"))] == []
+    assert not any("network/" in request for request in tab.requests), "the network is loaded on demand only"
+    assert tab.problems == []
+    assert tab.dialogs == []
+    assert tab.run("document.querySelectorAll('img, iframe, object').length") == 0
+
+
+def test_every_picture_is_drawn_at_its_place(tab: Tab, analysis: Analysis) -> None:
+    """The pixels of a lone patch's picture are those of its image, upscaled; its frame is its class's colour."""
+    patch = lone_patch(analysis)
+    tab.run(f"tembed.page.map.fly({patch}, 30); 0")
+    tab.rest()
+    tab.run("tembed.page.hover(null); 0")
+    x, y = on_screen(tab, patch)
+    side = tab.run("tembed.camera.tile(tembed.page.map.camera, 640)")
+    assert side == 64
+    screen = pixels(tab)
+    left, top = round(x - side / 2), round(y - side / 2)
+    tile = screen[top : top + 64, left : left + 64]
+    features = analysis.features
+    image, _, _ = features.position(patch)
+    np.testing.assert_allclose(tile[40, 2], analysis.colours[features.labels[image]], atol=3)
+    np.testing.assert_allclose(tile[8, 8], analysis.colours[features.head[image]], atol=3)
+    shade = 255 * features.entropy[patch] / np.log(10)  # type: ignore[index]
+    np.testing.assert_allclose(tile[32, 32], [shade] * 3, atol=3)
+    press(tab, "#panel-filter input[type=checkbox]")
+    tile = pixels(tab)[top : top + 64, left : left + 64]
+    small = np.asarray(Image.fromarray(tile.astype(np.uint8)).resize((8, 8), Image.Resampling.BOX)).astype(int)
+    assert features.picture(analysis.images, patch).shape == (8, 8, 3)
+    assert np.abs(small - features.picture(analysis.images, patch)).mean() < 12
+
+
+def test_from_afar_the_map_shows_density_in_class_colours(tab: Tab, analysis: Analysis) -> None:
+    tab.run("tembed.page.map.setCamera({ x: 0.5, y: 0.5, scale: 140 }, false)")
+    tab.rest()
+    assert tab.run("tembed.camera.pictures(tembed.camera.tile(tembed.page.map.camera, 640))") == 0
+    stage = pixels(tab)[60:, :820]
+    coloured = stage[np.ptp(stage, axis=2) > 40]
+    assert len(coloured) > 300
+    colours = np.array(analysis.colours)
+    assert (np.abs(coloured[:, None] - colours).sum(2).min(1) < 150).mean() > 0.5
+
+
+def test_hovering_shows_the_patch_of_the_analysis(tab: Tab, analysis: Analysis) -> None:
+    features, content = analysis.features, page_content(analysis)
+    assert features.softmax is not None
+    assert features.embedding is not None
+    patch = lone_patch(analysis)
+    tab.mouse("Moved", *on_screen(tab, patch))
+    tab.wait(f"document.querySelector('#card').dataset.patch === '{patch}'")
+    image, row, column = features.position(patch)
+    assert text(tab, "#card .label") == analysis.classes[features.labels[image]]
+    right = "✓" if features.head[image] == features.labels[image] else "✗"
+    assert text(tab, "#card .head") == f"{analysis.classes[features.head[image]]} {right}"
+    assert text(tab, "#card .position") == f"{image + 1}, row {row + 1}, column {column + 1}"
+    (top, bottom), (left, end) = content.about["rows"][row], content.about["columns"][column]
+    assert text(tab, "#card .pixels") == f"{left}–{end}, {top}–{bottom}"
+    assert text(tab, "#card .mixture") == mixture(np.round(features.softmax[patch], 3), analysis.classes)
+    bars = [float(number) for number in texts(tab, "#card .bar .number")]
+    np.testing.assert_allclose(bars, features.softmax[patch], atol=0.0061)
+    entropy = float(features.entropy[patch])  # type: ignore[index]
+    assert text(tab, "#card .entropy").startswith(f"{entropy:.2f} nats")
+    assert text(tab, "#card .word").startswith(f"{analysis.words.word_of[patch] + 1}: ")
+
+    far = np.linalg.norm(features.embedding - features.embedding[patch], axis=1).reshape(40, 16)
+    order = [k for k in np.argsort(far.min(1)) if k != image][:8]
+    found = patches(tab, "#card .neighbours")
+    np.testing.assert_allclose([far.ravel()[p] for p in found], far.min(1)[order], rtol=1e-3)
+
+    lit = tab.run("[...tembed.page.map.drawing.states.keys()].filter((p) => tembed.page.map.drawing.states[p] === 2)")
+    assert lit == list(range(16 * image, 16 * image + 16)), "all patches of the same image"
+    tab.mouse("Moved", 1100, 400)
+    tab.wait("document.querySelector('#card').hidden")
+
+
+def test_layouts_move_the_patches_and_only_the_embedding_has_vectors(tab: Tab, analysis: Analysis) -> None:
+    names = ["baseline", "block input", "block output", "predictions", "embedding vectors"]
+    maps = analysis.geometry_maps | analysis.sprite_maps
+    for number, name in enumerate(names):
+        tab.key(str(number + 1))
+        tab.rest()
+        square = unit_square(maps[name]) / 65535
+        np.testing.assert_allclose(tab.run("tembed.page.map.place(333)"), square[333], atol=1e-9)
+        visible = tab.run("[...document.querySelectorAll('.vector')].filter((v) => v.checkVisibility()).length")
+        assert visible == (11 if name == "embedding vectors" else 0)
+    zero = tab.run(
+        "(() => { const b = document.querySelector('[data-vector=\"10\"] i').getBoundingClientRect();"
+        "return [b.left + 9, b.top + 9] })()"
+    )
+    assert zero == pytest.approx(on_screen(tab, 650), abs=0.6)
+
+
+def test_a_change_of_layout_is_animated_unless_motion_is_reduced(chromium: Browser, folder: Path) -> None:
+    tab = chromium.open((folder / "index.html").as_uri())
+    tab.wait("tembed.page")
+    tab.rest()
+    seen = tab.run(
+        "new Promise((done) => { const m = tembed.page.map, seen = []; tembed.page.store.set({ layout: 0 });"
+        "const look = () => { seen.push(m.moved); m.moved < 1 ? requestAnimationFrame(look) : done(seen) };"
+        "requestAnimationFrame(() => requestAnimationFrame(look)) })"
+    )
+    assert seen[-1] == 1
+    assert all(a <= b for a, b in itertools.pairwise(seen))
+    assert any(0 < moved < 1 for moved in seen)
+    tab.close()
+
+
+def test_the_address_restores_the_view(tab: Tab, chromium: Browser, folder: Path) -> None:
+    tab.run("tembed.page.store.set({ layout: 1, labels: [4], tab: 'words', marks: false, patch: 77 }); 0")
+    tab.run("tembed.page.map.setCamera({ x: 0.3, y: 0.6, scale: 3000 }, false)")
+    tab.rest()
+    before = pixels(tab)
+    other = chromium.open(tab.run("location.href"), reduced_motion="reduce")
+    other.wait("tembed.page")
+    other.rest()
+    for question in (
+        "tembed.page.store.state",
+        "[...tembed.page.map.mask]",
+        "document.querySelector('#card').textContent",
+    ):
+        assert other.run(question) == tab.run(question)
+    assert other.run("tembed.page.map.camera.scale") == pytest.approx(3000, rel=1e-3)
+    assert np.abs(pixels(other) - before).mean() < 1
+    other.close()
+
+
+def test_the_keyboard_moves_zooms_and_selects(tab: Tab) -> None:
+    tab.run("document.querySelector('#stage').focus()")
+    before = tab.run("tembed.page.map.camera")
+    tab.key("+")
+    tab.key("ArrowRight")
+    tab.key("ArrowDown")
+    after = tab.run("tembed.page.map.camera")
+    assert after["scale"] == pytest.approx(1.4 * before["scale"])
+    assert (after["x"] - before["x"]) * after["scale"] == pytest.approx(80)
+    assert (after["y"] - before["y"]) * after["scale"] == pytest.approx(80)
+    tab.key("Enter")
+    patch = tab.run("tembed.page.store.state.patch")
+    places = np.array(tab.run("[...tembed.page.map.layout]")).reshape(-1, 2)[:640] / 65535
+    assert patch == np.hypot(*(places - [after["x"], after["y"]]).T).argmin()
+    tab.key("]")
+    assert tab.run("tembed.page.store.state.patch") == patch // 16 * 16 + (patch + 1) % 16
+    tab.key("m")
+    assert tab.run("tembed.page.store.state.marks") is False
+    tab.key("0")
+    tab.rest()
+    assert tab.run("tembed.page.map.zoom()") == pytest.approx(1)
+
+
+def test_the_wheel_and_the_mouse_zoom_and_pan(tab: Tab) -> None:
+    x, y = on_screen(tab, 100)
+    tab.mouse("Wheel", x, y, deltaX=0, deltaY=-400)
+    tab.rest()
+    assert tab.run("tembed.page.map.zoom()") == pytest.approx(np.exp(0.64), rel=1e-3)
+    assert on_screen(tab, 100) == pytest.approx((x, y), abs=1)  # the browser rounds the pointer to whole pixels
+    x, y = on_screen(tab, 100)
+    empty = (60.0, 700.0)
+    tab.drag(empty, (160.0, 640.0))
+    tab.rest()
+    assert on_screen(tab, 100) == pytest.approx((x + 100, y - 60), abs=0.5)
+
+
+def test_fingers_pinch_pan_and_tap_on_a_phone(chromium: Browser, folder: Path, analysis: Analysis) -> None:
+    tab = chromium.open((folder / "index.html").as_uri(), 390, 844, reduced_motion="reduce")
+    tab.wait("tembed.page")
+    tab.rest()
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+    patch = lone_patch(analysis)
+    x, y = on_screen(tab, patch)
+    tab.touch("Start", (x - 30, y), (x + 30, y))
+    tab.touch("Move", (x - 60, y), (x + 60, y))
+    tab.touch("End")
+    tab.rest()
+    assert tab.run("tembed.page.map.zoom()") == pytest.approx(2, rel=0.02)
+    assert on_screen(tab, patch) == pytest.approx((x, y), abs=1)
+    tab.touch("Start", (x, y))
+    tab.touch("Move", (x + 10, y + 5))
+    tab.touch("Move", (x + 20, y + 10))
+    tab.touch("End")
+    tab.rest()
+    x, y = on_screen(tab, patch)
+    tab.touch("Start", (x, y))
+    tab.touch("End")
+    tab.wait(f"tembed.page.store.state.patch === {patch}")
+    assert tab.run("document.querySelector('#card').checkVisibility()")
+    assert tab.problems == []
+    tab.close()
+
+
+def test_dark_follows_the_system_and_the_button(chromium: Browser, folder: Path) -> None:
+    tab = chromium.open((folder / "index.html").as_uri(), color_scheme="dark", reduced_motion="reduce")
+    tab.wait("tembed.page")
+    tab.rest()
+    assert pixels(tab)[760, 100].max() < 40
+    press(tab, "#theme")
+    assert pixels(tab)[760, 100].min() > 240
+    assert "theme=light" in tab.run("location.hash")
+    tab.close()
+
+
+def test_without_webgl2_the_page_says_so(chromium: Browser, folder: Path) -> None:
+    tab = chromium.open("about:blank")
+    script = "HTMLCanvasElement.prototype.getContext = function () { return null }"
+    tab.send("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    tab.send("Page.navigate", {"url": (folder / "index.html").as_uri()})
+    tab.wait("window.tembed && document.querySelector('#message') && !document.querySelector('#message').hidden")
+    assert "WebGL2" in text(tab, "#message")
+    assert tab.problems == []
+    tab.close()
+
+
+def test_a_missing_or_damaged_data_file_is_explained(chromium: Browser, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    arrays = (copy / "data" / "arrays.js").read_text()
+    (copy / "data" / "arrays.js").write_text(arrays[: arrays.index("tembed.store", 10)])
+    tab = chromium.open((copy / "index.html").as_uri())
+    tab.wait("!document.querySelector('#message').hidden")
+    assert "Build it again" in text(tab, "#message")
+    (copy / "data" / "about.js").unlink()
+    tab.send("Page.reload")
+    tab.wait("/copy the whole folder/.test((document.querySelector('#message') || {}).textContent)")
+    tab.close()
