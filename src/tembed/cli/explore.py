@@ -21,6 +21,8 @@ class Explore:
     """the seed of the sample of images, the maps and the words"""
     out: Path | None = None
     """the folder of the page; default: RUN/analysis/page for a run folder, else analysis/NAME/page"""
+    network: bool = True
+    """include the network, so that the page can classify images (10 MB more; needs tembed[export])"""
     open: bool = False
     """open the page in the browser when it is ready"""
     quiet: bool = False
@@ -46,7 +48,7 @@ def main(arguments: list[str]) -> int:
             cache=analysis / "cache",  # the same as that of `tembed analyze`
             progress=progress,
         )
-        page = build_page(found, command.out or analysis / "page")
+        page = build_page(found, command.out or analysis / "page", network=command.network)
     print(f"the page: {page}")
     if command.open:
         webbrowser.open(page.absolute().as_uri())

@@ -1,64 +1,62 @@
-"""Writes the folder of the page: the static files, and the data as classic scripts, which load from ``file://`` too."""
+"""Writes the folder of the page: the static files, and the data as classic scripts."""
 
-import base64
-import gzip
-import json
+import shutil
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from tembed.analysis.study import Analysis
+from tembed.errors import TembedError
 from tembed.files import explained, write_file
 from tembed.page.atlas import make_atlas
-from tembed.page.content import MOST, Array, page_content
+from tembed.page.content import MOST, page_content
+from tembed.page.encoding import STATIC, array_script, base64_text, plain
 
-STATIC = Path(__file__).parent / "static"
+STEPS = 4
 
 
-def build_page(analysis: Analysis, out: str | Path, most: int = MOST) -> Path:
-    """Write the page of an analysis into ``out`` and return the path of its ``index.html``."""
-    out = Path(out)
+def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, most: int = MOST) -> Path:
+    """Write the page of an analysis into ``out`` and return the path of its ``index.html``.
+
+    ``network``: include the network, so that the page can classify images; this needs the packages of
+    ``tembed[export]``, and without them the page is built without the network. ``most``: above this many patches, only
+    some of the images are shown.
+    """
+    out, progress = Path(out), analysis.progress
     content = page_content(analysis, most)
-    analysis.progress.update("page", 1, 3)
+    progress.update("page", 1, STEPS)
     atlas = make_atlas(content.images)
-    analysis.progress.update("page", 2, 3)
+    progress.update("page", 2, STEPS)
+    scripts = _network(analysis) if network else {}
+    progress.update("page", 3, STEPS)
     about = content.about | {
         "atlas": {"columns": atlas.columns, "tile": list(atlas.tile), "size": list(atlas.size)},
+        "network": bool(scripts),
     }
-    picture = f"data:image/{atlas.kind};base64,{_base64(atlas.content)}"
     files = {
-        "data/about.js": f"tembed.about = {plain(about)};\n",
-        "data/atlas.js": f'tembed.atlas = "{picture}";\n',
-        "data/arrays.js": "".join(array_script(name, array) for name, array in content.arrays.items()),
+        "data/about.js": f"tembed.about = {plain(about)};\n".encode(),
+        "data/atlas.js": f'tembed.atlas = "data:image/{atlas.kind};base64,{base64_text(atlas.content)}";\n'.encode(),
+        "data/arrays.js": "".join(array_script(name, array) for name, array in content.arrays.items()).encode(),
+        **scripts,
     }
     for path in sorted(STATIC.rglob("*")):
-        if path.is_file() and "vendor" not in path.parts:
-            write_under(out, path.relative_to(STATIC).as_posix(), path.read_bytes())
-    for name, text in files.items():
-        write_under(out, name, text.encode())
-    analysis.progress.update("page", 3, 3)
+        if path.is_file() and "vendor" not in path.relative_to(STATIC).parts:
+            files[path.relative_to(STATIC).as_posix()] = path.read_bytes()
+    with explained(out):
+        for name in ("js", "network"):  # files of an earlier version
+            shutil.rmtree(out / name, ignore_errors=True)
+    for name, written in files.items():
+        with explained(out / name):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+        write_file(out / name, written)
+    progress.update("page", STEPS, STEPS)
     return out / "index.html"
 
 
-def write_under(out: Path, name: str, content: bytes) -> None:
-    """Write a file of the page and the folders above it."""
-    with explained(out / name):
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-    write_file(out / name, content)
+def _network(analysis: Analysis) -> dict[str, bytes]:
+    """The scripts of the network; none, with a line for the user, if it cannot be exported."""
+    from tembed.page.network import network_scripts
 
-
-def array_script(name: str, array: Array) -> str:
-    """An array as a call of the page's ``store``: type, shape, and the gzipped bytes (little-endian) in base64."""
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    packed = gzip.compress(little.tobytes(), 6, mtime=0)
-    return f'tembed.store({plain(name)}, "{array.dtype.name}", {plain(list(array.shape))}, "{_base64(packed)}");\n'
-
-
-def plain(value: Any) -> str:
-    """JSON that is safe inside any script: no ``<``, and no line separators that end a JavaScript string."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")
+    try:
+        return network_scripts(analysis.trained.model)
+    except TembedError as error:
+        analysis.progress.say(f"the page cannot classify dropped images: {error}")
+        return {}

@@ -35,7 +35,7 @@
     }
 
     without() {
-      return "This page was built without the network. Install tembed with its export extra and build the page again.";
+      return "This page was built without the network: install tembed[export] and build it again with tembed explore.";
     }
 
     say(text) {
