@@ -45,7 +45,7 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 @pytest.fixture(scope="session")
 def folder(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the page; its name needs escaping in an address."""
-    return build_page(analysis, tmp_path_factory.mktemp("built") / "my page #1").parent
+    return build_page(analysis, tmp_path_factory.mktemp("built") / "my page #1", network=False).parent
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ import pytest
 from tembed.analysis import Analysis
 from tembed.analysis.features import Features
 from tembed.page.atlas import make_atlas
-from tembed.page.encoding import array_script, plain
 from tembed.page.content import FINE, gram_basis, kept_images, page_content, unit_square
+from tembed.page.encoding import array_script, plain
 
 RNG = np.random.default_rng(0)
 

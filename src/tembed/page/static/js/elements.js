@@ -2,13 +2,18 @@
 "use strict";
 
 (function (T) {
+  function setStyle(element, key, value) {
+    if (key.startsWith("--")) element.style.setProperty(key, value);
+    else element.style[key] = value;
+  }
+
   // T.el("button", { class: "chip", text: "plane", onclick: ... }, child, ...)
   T.el = function (tag, options = {}, ...children) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(options)) {
       if (name === "text") element.textContent = value;
       else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (name === "style") Object.assign(element.style, value);
+      else if (name === "style") for (const [key, one] of Object.entries(value)) setStyle(element, key, one);
       else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
     }
     element.append(...children.filter((child) => child !== null && child !== undefined));
