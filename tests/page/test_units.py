@@ -133,3 +133,40 @@ def test_pixels_become_planes_and_scores_shares(tab: Tab) -> None:
     scores = RNG.normal(size=6) * 300
     powers = np.exp(scores - scores.max())
     np.testing.assert_allclose(call(tab, "tembed.softmax", scores.tolist()), powers / powers.sum(), atol=1e-12)
+
+
+def test_density_is_the_sum_of_smooth_weights(tab: Tab) -> None:
+    """Against a dense computation: every texel asks every patch for its B-spline weight."""
+    count, width, height = 40, 60, 44
+    places = RNG.integers(0, 65536, (count, 4))
+    states, frames = RNG.integers(0, 3, count), RNG.integers(0, 256, (count, 4))
+    view = {
+        "camera": {"x": 0.4, "y": 0.6, "scale": 50},
+        "width": width,
+        "height": height,
+        "moved": 0.25,
+        "ink": [0.2, 0.4, 1],
+    }
+    arrays = f"new Uint16Array({places.ravel().tolist()}), {states.tolist()}, new Uint8Array({frames.ravel().tolist()})"
+    found = tab.run(
+        f"(() => {{ const d = tembed.density({arrays}, {count}, {json.dumps(view)});"
+        "return { ...d, bytes: [...d.bytes] } })()"
+    )
+    assert (found["width"], found["height"]) == (30, 22)
+
+    def spline(distance: np.ndarray) -> np.ndarray:
+        far = np.abs(distance)
+        return np.where(far < 0.5, 0.75 - far**2, np.where(far < 1.5, 0.5 * (1.5 - far) ** 2, 0))
+
+    x = ((0.75 * places[:, 0] + 0.25 * places[:, 2]) / 65535 - 0.4) * 25 + 15
+    y = ((0.75 * places[:, 1] + 0.25 * places[:, 3]) / 65535 - 0.6) * 25 + 11
+    inside = (np.floor(x) >= 1) & (np.floor(y) >= 1) & (np.floor(x) <= 28) & (np.floor(y) <= 20)
+    assert 10 < inside.sum() < count, "some patches are outside"
+    weight = np.where(states == 0, 0.05, 0.55) * inside
+    colour = np.where((states == 0)[:, None], 255 * np.array([0.2, 0.4, 1.0]), frames[:, :3])
+    share = weight * spline(np.arange(22)[:, None, None] + 0.5 - y) * spline(np.arange(30)[:, None] + 0.5 - x)
+    total = share.sum(2)
+    opacity = np.where(total >= 1e-3, 1 - np.exp(-3 * total), 0)
+    mean = share @ colour / np.maximum(total, 1e-9)[..., None]
+    expected = np.concatenate([mean * opacity[..., None], 255 * opacity[..., None]], 2)
+    np.testing.assert_allclose(np.reshape(found["bytes"], (22, 30, 4)), expected, atol=2)

@@ -88,7 +88,7 @@
       if (!about.layouts.some((one) => one.vectors)) return;
       [...about.classes, "0"].forEach((name, k) => {
         const zero = k === about.classes.length;
-        const label = T.el("b", { text: name });
+        const label = T.el("b", { text: name, style: { borderColor: zero ? "#000" : this.patches.colour(k) } });
         const element = T.el("div", { class: "vector", "data-vector": k },
           T.el("i", { style: { background: zero ? "#000" : this.patches.colour(k) } }), label);
         const place = () => (this.hasVectors() ? this.map.place(this.patches.count + k) : [0, 0]);
@@ -270,6 +270,7 @@
       T.atlas = null;
       T.page = new Page(T.about, arrays, atlas);
       document.body.classList.add("ready");
+      requestAnimationFrame(() => requestAnimationFrame((now) => (T.started = now))); // the first picture is on the screen
     } catch (error) {
       console.error(error);
       explain(`The page could not start (${error.message}). Build it again with tembed explore.`);

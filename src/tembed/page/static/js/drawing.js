@@ -3,6 +3,7 @@
 
 (function (T) {
   const WIDE = 1024;
+  const CORNERS = Uint32Array.of(0, 1, 2, 3);
 
   function program(gl, { vertex, fragment }) {
     const made = gl.createProgram();
@@ -33,15 +34,18 @@
       Object.assign(this, { canvas, gl, patches });
       this.count = patches.count;
       this.rows = Math.ceil(this.count / WIDE);
-      this.half = gl.getExtension("EXT_color_buffer_float") || gl.getExtension("EXT_color_buffer_half_float");
       for (const [name, shader] of Object.entries(T.shaders)) this[name] = program(gl, shader);
       this.textures = ["places", "frames", "corners", "states", "atlas", "picture"].map(() => gl.createTexture());
       this.ids = gl.createBuffer();
+      this.corners = gl.createBuffer();
       this.vertices = gl.createVertexArray();
       this.listed = new Uint32Array(this.count);
+      this.groups = [0, 1, 2].map(() => new Uint32Array(this.count));
       this.states = new Uint8Array(this.rows * WIDE).fill(1);
+      this.quads = new Uint32Array(4 * this.count);
       this.marks(atlas);
       this.setStates();
+      this.setCorners();
     }
 
     bind(unit) {
@@ -74,6 +78,7 @@
         frames[4 * p + 3] = Math.round(255 * patches.entropy(p));
         corners.set(patches.about.colours[patches.head[p]], 4 * p);
       }
+      this.frames = frames;
       this.texture(1, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, frames, gl.NEAREST);
       this.texture(2, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, corners, gl.NEAREST);
       this.bind(4);
@@ -106,20 +111,20 @@
       const { places, states, listed } = this;
       const { camera, width, height, moved, tile } = view;
       const reach = [(width / 2 + tile) / camera.scale, (height / 2 + tile) / camera.scale];
-      const found = [[], [], []];
+      const ends = [0, 0, 0]; // of the groups, which are collected in one buffer each
       for (let p = 0, at = 0; p < this.count; p++, at += 4) {
         const x = places[at] + (places[at + 2] - places[at]) * moved;
         if (Math.abs(x / 65535 - camera.x) > reach[0]) continue;
         const y = places[at + 1] + (places[at + 3] - places[at + 1]) * moved;
         if (Math.abs(y / 65535 - camera.y) > reach[1]) continue;
-        found[states[p]].push(p);
+        this.groups[states[p]][ends[states[p]]++] = p;
       }
       let end = 0;
-      for (const group of found) {
-        listed.set(group, end);
-        end += group.length;
-      }
-      return { end, lit: found[2].length };
+      this.groups.forEach((group, k) => {
+        listed.set(group.subarray(0, ends[k]), end);
+        end += ends[k];
+      });
+      return { end, lit: ends[2] };
     }
 
     use({ made, at }, view) {
@@ -130,82 +135,68 @@
       gl.uniform1i(at.corners, 2);
       gl.uniform1i(at.states, 3);
       gl.uniform1f(at.moved, view.moved);
+      gl.uniform2f(at.size, this.canvas.width, this.canvas.height);
+      gl.uniform3f(at.camera, view.camera.x, view.camera.y, view.camera.scale * view.ratio);
       gl.uniform3f(at.accent, ...view.accent);
+    }
+
+    // The two triangles of every quad. Quads have four vertices each rather than being instances, because software GL
+    // runs a draw call for each instance, which is four times slower.
+    setCorners() {
+      const { gl } = this;
+      const corners = new Uint32Array(6 * this.count);
+      for (let k = 0; k < this.count; k++) corners.set([0, 1, 2, 2, 1, 3].map((corner) => 4 * k + corner), 6 * k);
+      gl.bindVertexArray(this.vertices);
+      gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, this.corners);
+      gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, corners, gl.STATIC_DRAW);
+    }
+
+    // Passes these ids to the vertex shader.
+    setIds(ids) {
+      const { gl } = this;
+      gl.bindVertexArray(this.vertices);
+      gl.bindBuffer(gl.ARRAY_BUFFER, this.ids);
+      gl.bufferData(gl.ARRAY_BUFFER, ids, gl.DYNAMIC_DRAW);
+      gl.enableVertexAttribArray(0);
+      gl.vertexAttribIPointer(0, 1, gl.UNSIGNED_INT, 0, 0);
     }
 
     // `view`: camera, width, height and ratio of the canvas, moved, tile, marks, colours from 0 to 1.
     draw(view) {
       const { gl } = this;
       if (gl.isContextLost()) return;
-      for (let unit = 0; unit < 6; unit++) if (unit !== 5) this.bind(unit);
-      const { end, lit } = this.list(view);
-      gl.bindVertexArray(this.vertices);
-      gl.bindBuffer(gl.ARRAY_BUFFER, this.ids);
-      gl.bufferData(gl.ARRAY_BUFFER, this.listed.subarray(0, end), gl.DYNAMIC_DRAW);
-      gl.enableVertexAttribArray(0);
-      gl.bindFramebuffer(gl.FRAMEBUFFER, null);
+      for (let unit = 0; unit < 6; unit++) this.bind(unit);
       gl.viewport(0, 0, this.canvas.width, this.canvas.height);
       gl.clearColor(...view.paper, 1);
       gl.clear(gl.COLOR_BUFFER_BIT);
       gl.enable(gl.BLEND);
+      gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
       const pictures = T.camera.pictures(view.tile);
-      if (pictures < 1) this.drawDensity(view, end, 1 - pictures);
+      const { end, lit } = this.list(view);
+      if (pictures < 1) this.drawDensity(view, 1 - pictures);
       if (pictures > 0) this.drawTiles(view, end, pictures);
-      if (pictures < 0.5 && lit) {
-        this.drawPoints(view, end - lit, lit, 1, Math.max(7, view.tile) * view.ratio, true);
-      }
+      if (pictures < 0.5 && lit) this.drawPoints(view, this.listed.subarray(end - lit, end));
     }
 
-    drawPoints(view, first, count, share, diameter, onlyLit) {
+    drawPoints(view, ids) {
       const { gl } = this;
-      const { at } = this.points;
       this.use(this.points, view);
-      gl.uniform2f(at.size, share * this.canvas.width, share * this.canvas.height);
-      gl.uniform3f(at.camera, view.camera.x, view.camera.y, view.camera.scale * view.ratio * share);
-      gl.uniform1f(at.diameter, diameter);
-      gl.uniform3f(at.faint, ...view.ink);
-      gl.uniform1i(at.onlyLit, onlyLit ? 1 : 0);
-      gl.vertexAttribDivisor(0, 0);
-      gl.vertexAttribIPointer(0, 1, gl.UNSIGNED_INT, 0, 4 * first);
-      gl.blendFunc(gl.ONE, onlyLit || !this.half ? gl.ONE_MINUS_SRC_ALPHA : gl.ONE);
-      gl.drawArrays(gl.POINTS, 0, count);
+      gl.uniform1f(this.points.at.diameter, Math.max(7, view.tile) * view.ratio);
+      this.setIds(ids);
+      gl.drawArrays(gl.POINTS, 0, ids.length);
     }
 
-    drawDensity(view, count, opacity) {
+    drawDensity(view, opacity) {
       const { gl } = this;
-      const share = 1 / view.ratio; // one texel per CSS pixel is enough for soft points
-      const diameter = Math.min(14, Math.max(3, 1.6 * view.tile));
-      if (!this.half) return this.drawPoints(view, 0, count, 1, diameter * view.ratio, false);
-      const [width, height] = [this.canvas.width, this.canvas.height].map((side) => Math.max(1, Math.round(side * share)));
-      this.target(width, height);
-      gl.viewport(0, 0, width, height);
-      gl.clearColor(0, 0, 0, 0);
-      gl.clear(gl.COLOR_BUFFER_BIT);
-      this.drawPoints(view, 0, count, share, diameter, false);
-      gl.bindFramebuffer(gl.FRAMEBUFFER, null);
-      gl.viewport(0, 0, this.canvas.width, this.canvas.height);
+      const { width, height, bytes } = T.density(this.places, this.states, this.frames, this.count, view);
       this.bind(5);
+      gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, width, height, 0, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
+      this.filter(gl.LINEAR);
       gl.useProgram(this.density.made);
       gl.uniform1i(this.density.at.picture, 5);
       gl.uniform1f(this.density.at.opacity, opacity);
-      gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
-      gl.disableVertexAttribArray(0);
+      this.setIds(CORNERS);
       gl.drawArrays(gl.TRIANGLE_STRIP, 0, 4);
-      gl.enableVertexAttribArray(0);
-    }
-
-    // The half-float picture that the points are added to.
-    target(width, height) {
-      const { gl } = this;
-      this.buffer = this.buffer || gl.createFramebuffer();
-      if (this.targetSize !== `${width} ${height}`) {
-        this.bind(5);
-        gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA16F, width, height, 0, gl.RGBA, gl.HALF_FLOAT, null);
-        this.filter(gl.LINEAR);
-        this.targetSize = `${width} ${height}`;
-      }
-      gl.bindFramebuffer(gl.FRAMEBUFFER, this.buffer);
-      gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, this.textures[5], 0);
     }
 
     drawTiles(view, count, opacity) {
@@ -216,8 +207,6 @@
       const first = [about.columns[0], about.rows[0]];
       const window = first.map(([start, end]) => end - start);
       this.use(this.tiles, view);
-      gl.uniform2f(at.size, this.canvas.width, this.canvas.height);
-      gl.uniform3f(at.camera, view.camera.x, view.camera.y, view.camera.scale * view.ratio);
       gl.uniform1f(at.tile, view.tile * view.ratio);
       gl.uniform2f(at.aspect, ...window.map((side) => side / Math.max(...window)));
       gl.uniform1i(at.columns, about.atlas.columns);
@@ -229,10 +218,9 @@
       gl.uniform1i(at.atlas, 4);
       gl.uniform1i(at.marks, view.marks ? 1 : 0);
       gl.uniform1f(at.opacity, opacity);
-      gl.vertexAttribIPointer(0, 1, gl.UNSIGNED_INT, 0, 0);
-      gl.vertexAttribDivisor(0, 1);
-      gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
-      gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, count);
+      for (let k = 0; k < 4 * count; k++) this.quads[k] = this.listed[k >> 2];
+      this.setIds(this.quads.subarray(0, 4 * count));
+      gl.drawElements(gl.TRIANGLES, 6 * count, gl.UNSIGNED_INT, 0);
     }
   };
 

@@ -197,7 +197,8 @@
         element.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
         if (label) labels.push({ x, y, ...label });
       }
-      T.apart(labels).forEach((top, k) => (labels[k].element.style.transform = `translateY(${top - labels[k].y}px)`));
+      const markers = labels.map(({ x, y }) => ({ x: x - 26, top: y, width: 24 }));
+      T.apart(labels, markers).forEach((top, k) => (labels[k].element.style.transform = `translateY(${top - labels[k].y}px)`));
       this.overlay.classList.toggle("moving", "move" in this.animations);
       this.overlay.classList.toggle("far", this.zoom() < 2 && this.patches.classes.length > 20);
     }
@@ -209,9 +210,10 @@
     }
   };
 
-  // New heights for labels at x, y with a width, moved down as little as needed so that none covers another.
-  T.apart = function (labels, height = 21) {
-    const placed = [];
+  // New heights for labels at x, y with a width, moved down as little as needed so that none covers another or one of
+  // the `obstacles`, which have an x, a top and a width.
+  T.apart = function (labels, obstacles = [], height = 21) {
+    const placed = [...obstacles];
     return labels.map(({ x, y, width }) => {
       let top = y;
       const least = height - 1e-6; // rounding must not make a label cover the one that it was just moved below

@@ -1,4 +1,4 @@
-// The GPU programs. Every patch is an id; what is known about it is in textures that are 1024 texels wide.
+// The GPU programs. Every patch is an id, four times for the corners of its picture; what is known about it is in textures that are 1024 texels wide.
 "use strict";
 
 (function (T) {
@@ -25,41 +25,36 @@ float state(uint id) { return floor(texelFetch(states, texel(id), 0).r * 255.0 +
 `;
 
   T.shaders = {
-    // Density: each patch adds its class colour and a weight to a half-float picture.
+    // Lit patches from afar: points with an accent ring.
     points: {
       vertex: `${PLACES}
 uniform float diameter;
-uniform vec3 faint;
-uniform bool onlyLit;
-flat out vec4 colour;
+flat out vec3 colour;
 void main() {
-  float s = state(id);
-  gl_Position = onlyLit && s < 1.5 ? vec4(2.0, 2.0, 2.0, 1.0) : clip(centre(id));
+  gl_Position = clip(centre(id));
   gl_PointSize = diameter;
-  vec3 own = texelFetch(frames, texel(id), 0).rgb;
-  colour = s < 0.5 ? vec4(faint, 0.1) : vec4(own, 1.0);
+  colour = texelFetch(frames, texel(id), 0).rgb;
 }`,
       fragment: `#version 300 es
 precision highp float;
-flat in vec4 colour;
-uniform bool onlyLit;
+flat in vec3 colour;
 uniform vec3 accent;
 out vec4 result;
 void main() {
   float r = length(gl_PointCoord - 0.5) * 2.0;
   if (r > 1.0) discard;
-  if (onlyLit) result = vec4(r > 0.55 ? accent : colour.rgb, 1.0);
-  else result = vec4(colour.rgb, 1.0) * colour.a * (1.0 - r * r);
+  result = vec4(r > 0.55 ? accent : colour, 1.0);
 }`,
     },
 
-    // The density picture: mean colour, and more opaque where there are more patches.
+    // The picture of the density (density.js), over the whole canvas.
     density: {
       vertex: `#version 300 es
+in uint id;
 out vec2 uv;
 void main() {
-  uv = vec2(gl_VertexID & 1, gl_VertexID >> 1);
-  gl_Position = vec4(uv * 2.0 - 1.0, 0.0, 1.0);
+  uv = vec2(id & 1u, id >> 1);
+  gl_Position = vec4(uv.x * 2.0 - 1.0, 1.0 - uv.y * 2.0, 0.0, 1.0);
 }`,
       fragment: `#version 300 es
 precision highp float;
@@ -67,12 +62,7 @@ in vec2 uv;
 uniform sampler2D picture;
 uniform float opacity;
 out vec4 result;
-void main() {
-  vec4 sum = texture(picture, uv);
-  if (sum.a < 0.004) discard;
-  float alpha = opacity * (1.0 - exp(-1.1 * sum.a));
-  result = vec4(sum.rgb / sum.a * alpha, alpha);
-}`,
+void main() { result = texture(picture, uv) * opacity; }`,
     },
 
     // Pictures: a patch is a window into the atlas of images, with the paper's marks.
@@ -92,7 +82,7 @@ flat out vec3 corner;
 flat out float kind;
 void main() {
   kind = state(id);
-  uv = vec2(gl_VertexID & 1, gl_VertexID >> 1);
+  uv = vec2(gl_VertexID & 1, (gl_VertexID >> 1) & 1);
   gl_Position = clip(centre(id) + (uv - 0.5) * tile * aspect * (kind > 1.5 ? 1.15 : 1.0));
   int number = int(id) / (mapSize.x * mapSize.y);
   int cell = int(id) % (mapSize.x * mapSize.y);

@@ -48,7 +48,7 @@
             part ? line("part", text(about.parts[part - 1], "part")) : null)),
         T.el("p", { class: "mixture", text: patches.mixture(scores) }),
         T.bars(patches, scores),
-        line("entropy", text(`${nats} nats, ${Math.round(100 * share)} % of the maximum`, "entropy")),
+        line("entropy", text(`${nats} nats, ${Math.round(100 * share)} % of maximum`, "entropy")),
         line("visual word", T.el("button", { class: "link word", text: `${word + 1}: ${patches.wordText(word)}`,
           onclick: () => this.pickWord(word) })),
         T.el("h3", { text: `Nearest in other images, by ${this.page.spaceName}` }),

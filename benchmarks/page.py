@@ -1,0 +1,73 @@
+"""Times the page of `tembed explore` in headless Chromium with software GL: loading, and frames at three zooms.
+
+    python benchmarks/page.py PAGE_FOLDER [--frames 30]
+
+A frame is drawn and read back, so that the time covers all its work. The ratios are to the first view, which shows
+every patch as density. The load average tells how idle the machine was.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from support.chromium import Tab, running  # type: ignore[import-not-found]
+
+VIEWS = {"whole map, density": 0.0, "fading in, 9 px": 9.0, "pictures, 14 px": 14.0, "pictures, 40 px": 40.0}
+"""Views by the width of a picture; 0 is the whole map."""
+MEASURE = """
+(async (pixels, frames) => {
+  const map = tembed.page.map, gl = map.drawing.gl, one = new Uint8Array(4), times = [];
+  const fit = tembed.camera.fit(map.width, map.height);
+  map.setCamera(pixels ? { ...fit, scale: map.zoomFor(pixels) * fit.scale } : fit, false);
+  for (let k = 0; k < frames + 3; k++) {
+    map.camera = { ...map.camera, x: map.camera.x + 1e-5 };
+    const start = performance.now();
+    map.draw();
+    gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, one);
+    if (k >= 3) times.push(performance.now() - start);
+    await new Promise((done) => setTimeout(done));
+  }
+  return times;
+})(%s, %d)
+"""
+
+
+def loading(tab: Tab) -> float:
+    """Seconds from the start of the navigation to the first picture, by the browser's own clock."""
+    tab.wait("tembed.started")
+    return float(tab.run("tembed.started")) / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--frames", type=int, default=30)
+    arguments = parser.parse_args()
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    if browser is None:
+        sys.exit("no browser on the PATH")
+    size = sum(path.stat().st_size for path in arguments.folder.rglob("*") if path.is_file())
+    network = sum(path.stat().st_size for path in arguments.folder.glob("network/*"))
+    print(f"size: {(size - network) / 1e6:.1f} MB, and {network / 1e6:.1f} MB for the network")
+    with tempfile.TemporaryDirectory() as profile, running(browser, Path(profile)) as started:
+        tab = started.open((arguments.folder / "index.html").resolve().as_uri(), 1200, 800, reduced_motion="reduce")
+        print(f"patches: {tab.run('tembed.about.images * tembed.about.perImage'):,}")
+        print(f"ready after {loading(tab):.2f} s")
+        time.sleep(1)
+        first = None
+        for name, pixels in VIEWS.items():
+            times = tab.run(MEASURE % (pixels, arguments.frames))
+            middle = statistics.median(times)
+            first = first or middle
+            print(f"{name:<20} {middle:6.1f} ms a frame ({1000 / middle:5.1f} frames/s), ratio {middle / first:.2f}")
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""`tembed explore` and `build_page`: which files they write, and what they reuse."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tembed.analysis import Analysis, maps
+from tembed.cli.main import main
+from tembed.errors import TembedError
+from tembed.page import build_page
+from tembed.reporting.progress import Progress
+
+
+class Recorder(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def quick(analysis: Analysis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An analysis by the command line, in an empty folder, takes seconds."""
+    monkeypatch.setenv("TEMBED_DATA", str(Path(analysis.source).parent / "data"))
+    monkeypatch.setattr(maps, "EARLY", 5)
+    monkeypatch.setattr(maps, "LATE", 5)
+    monkeypatch.setattr("tembed.analysis.study.WORDS", 20)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_explore_writes_a_page_and_reuses_the_cache(
+    analysis: Analysis, quick: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address))
+    line = ["explore", analysis.source, "--images-per-class", "4", "--no-network", "--quiet"]
+    assert main(line) == 0
+    said = capsys.readouterr().out.strip()
+    page = Path(said.removeprefix("the page: "))
+    assert page.name == "index.html"
+    assert page.parent.name == "page"
+    assert (page.parent.parent / "cache").is_dir(), "the cache of tembed analyze"
+    assert opened == []
+    first = {path.relative_to(page.parent): path.read_bytes() for path in page.parent.rglob("*") if path.is_file()}
+
+    def fail(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(maps, "_tsne", fail)
+    monkeypatch.setattr("tembed.analysis.features.extract_features", fail)
+    assert main([*line, "--out", "elsewhere", "--open"]) == 0
+    assert opened == [(quick / "elsewhere" / "index.html").as_uri()]
+    assert {name: (quick / "elsewhere" / name).read_bytes() for name in first} == first, "the same page byte for byte"
+
+
+def test_a_network_that_cannot_be_exported_is_left_out(
+    analysis: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise TembedError("this needs onnx: pip install 'tembed[export]'")
+
+    monkeypatch.setattr("tembed.page.network.to_onnx", refuse)
+    (tmp_path / "network").mkdir()
+    (tmp_path / "network" / "model.js").write_text("of an earlier build")
+    progress = Recorder()
+    watched = dataclasses.replace(analysis, progress=progress)
+    watched.__dict__.update({name: analysis.__dict__[name] for name in ("geometry_maps", "sprite_maps", "words")})
+    page = build_page(watched, tmp_path)
+    assert progress.lines == ["the page cannot classify dropped images: this needs onnx: pip install 'tembed[export]'"]
+    assert not (tmp_path / "network").exists()
+    assert '"network":false' in (page.parent / "data" / "about.js").read_text()
+
+
+def test_a_file_in_the_way_is_one_line(analysis: Analysis, tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("a file")
+    with pytest.raises(TembedError, match="cannot write"):
+        build_page(analysis, tmp_path / "page", network=False)
