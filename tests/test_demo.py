@@ -16,7 +16,7 @@ from tembed.training import Run
 def test_the_demo_ends_with_both_accuracies_and_both_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_world(tmp_path / "datasets", "tiny", 200, 16)
     demo, out = Demo(epochs=2, train_images=60, images_per_class=4, data="tiny"), tmp_path / "out"
-    *accuracies, caution, analysis, report = run_demo(demo, out, root=tmp_path / "datasets").splitlines()
+    *accuracies, caution, analysis, report, page = run_demo(demo, out, root=tmp_path / "datasets").splitlines()
     for line, model in zip(accuracies, ("rn26", "rn26-embed"), strict=True):
         result = Run.open(out / model).result
         assert result is not None
@@ -25,6 +25,9 @@ def test_the_demo_ends_with_both_accuracies_and_both_pages(tmp_path: Path, monke
     assert "one seed each" in caution
     for line, heading in ((analysis, "What the block sees"), (report, "measured beside the paper")):
         assert heading in Path(line.partition(": ")[2]).read_text()
+    assert page.partition(": ")[2] == (out / "analysis" / "page" / "index.html").as_uri()
+    assert '"model":"rn26-embed"' in (out / "analysis" / "page" / "data" / "about.js").read_text()
+    assert 'href="page/index.html"' in (out / "analysis" / "report.html").read_text()
     record = json.loads((out / "analysis" / "claims.json").read_text())
     assert (record["model"], record["images"], record["baseline"]) == ("rn26-embed", 40, str(out / "rn26"))
 

@@ -11,6 +11,7 @@ from tembed.analysis import analyze, write_analysis
 from tembed.data import dataset, get
 from tembed.experiments.report.report import write_grid_report
 from tembed.machine import WaitingPolicy
+from tembed.page import build_page
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Recipe, Run, train
 
@@ -76,13 +77,14 @@ def run_demo(
             root=root,
             progress=progress,
         )
-        write_analysis(found, out / "analysis", side=SPRITE_SIDE)
+        write_analysis(found, out / "analysis", side=SPRITE_SIDE, page="page/index.html")
+        page = build_page(found, out / "analysis" / "page", network=False)
     write_grid_report([out / BASELINE, out / WITH_BLOCK], out / "report")
-    return summary(runs, out)
+    return "\n".join([*summary(runs, out), f"every patch on a map: {page.absolute().as_uri()}"])
 
 
-def summary(runs: dict[str, Run], out: Path) -> str:
-    """Both accuracies, and the paths of both pages as the last lines."""
+def summary(runs: dict[str, Run], out: Path) -> list[str]:
+    """Lines with both accuracies and the paths of both reports."""
     width, accuracies, lines = max(map(len, runs)), [], []
     for model, run in runs.items():
         result = run.result
@@ -97,4 +99,4 @@ def summary(runs: dict[str, Run], out: Path) -> str:
         f"analysis: {out / 'analysis' / 'report.html'}",
         f"report: {out / 'report' / 'report.html'}",
     ]
-    return "\n".join(lines)
+    return lines

@@ -17,6 +17,7 @@ from tembed.reporting.document import (
     Figure,
     Heading,
     Items,
+    Link,
     Picture,
     Table,
     Text,
@@ -44,8 +45,11 @@ def default_out(source: str) -> Path:
     return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
 
 
-def write_analysis(analysis: Analysis, out: str | Path, side: int = SIDE) -> Path:
-    """Write all files into ``out`` and return the path of ``report.md``; sprite maps are ``side`` pixels wide."""
+def write_analysis(analysis: Analysis, out: str | Path, side: int = SIDE, page: str | None = None) -> Path:
+    """Write all files into ``out`` and return the path of ``report.md``; sprite maps are ``side`` pixels wide.
+
+    ``page``: the path of the page with every patch (`tembed.page`), relative to ``out``, for a link.
+    """
     out = Path(out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -55,7 +59,10 @@ def write_analysis(analysis: Analysis, out: str | Path, side: int = SIDE) -> Pat
     )
     write_json(out / "claims.json", claims_record(analysis))  # before the maps, which take the longest
     write_file(out / "verdicts.md", to_markdown([verdict_table(analysis.claims)]).encode())
-    return write_document(compose(analysis, side), out, f"{TITLE}: {analysis.source}")
+    elements = compose(analysis, side)
+    if page is not None:
+        elements.insert(1, Link("Explore every patch on a map", page))
+    return write_document(elements, out, f"{TITLE}: {analysis.source}")
 
 
 def claims_record(analysis: Analysis) -> dict[str, object]:

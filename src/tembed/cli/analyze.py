@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
     from tembed.analysis.study import analyze
     from tembed.analysis.units.alone import has_scores
     from tembed.files import locked_folder
+    from tembed.page.build import build_page
     from tembed.reporting.terminal import for_stderr
 
     out = command.out or default_out(command.source)
@@ -59,7 +60,9 @@ def main(arguments: list[str]) -> int:
             cache=out / "cache",
             progress=progress,
         )
-        report = write_analysis(found, out)
+        report = write_analysis(found, out, page="page/index.html")
+        page = build_page(found, out / "page", network=(out / "page" / "network").exists())
+    print(f"every patch on a map: {page}")
     show(found.claims, report, command.quiet)
     return 0
 

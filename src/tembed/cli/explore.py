@@ -35,11 +35,12 @@ def main(arguments: list[str]) -> int:
 
     from tembed.analysis.report import default_out
     from tembed.analysis.study import analyze
+    from tembed.files import locked_folder
     from tembed.page.build import build_page
     from tembed.reporting.terminal import for_stderr
 
     analysis = default_out(command.source)
-    with for_stderr(command.quiet) as progress:
+    with locked_folder(analysis), for_stderr(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,

@@ -7,6 +7,7 @@ import base64
 import html
 import io
 import re
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,14 @@ class Items:
     """A list with bullets."""
 
     lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A paragraph that links to another file. ``target``: its path, relative to the report."""
+
+    text: str
+    target: str
 
 
 Cell = str | tuple[str, ...]
@@ -81,7 +90,7 @@ class Details:
     elements: "tuple[Element, ...]"
 
 
-Element = Heading | Text | Items | Table | Figure | Picture | Details
+Element = Heading | Text | Items | Link | Table | Figure | Picture | Details
 
 STYLE = """
 :root { color-scheme: light; }
@@ -140,6 +149,11 @@ def _flat(elements: Sequence[Element]) -> Iterator[Element]:
             yield from _flat(element.elements)
 
 
+def _address(path: str) -> str:
+    """A relative path as an address that Markdown and HTML take as it is."""
+    return urllib.parse.quote(path)
+
+
 def _lines(cell: Cell) -> tuple[str, ...]:
     return (cell,) if isinstance(cell, str) else cell
 
@@ -155,6 +169,9 @@ def _markdown(element: Element) -> str:
             return _paragraph(text)
         case Items(lines):
             return "\n".join(f"- {_paragraph(line)}" for line in lines)
+        case Link(text, target):
+            named = re.sub(r"(?<!\\)[\[\]]", r"\\\g<0>", _escaped(text))  # a bracket would end the text
+            return f"[{named}]({_address(target)})"
         case Table(header, rows, _):
             cells = [tuple(map(_escaped, header)), ("---",) * len(header)]
             cells += [tuple("<br>".join(map(_escaped, _lines(cell))) for cell in row) for row in rows]
@@ -194,6 +211,8 @@ def _html(element: Element) -> str:
             return f"<p>{safe(text)}</p>"
         case Items(lines):
             return "<ul>" + "".join(f"<li>{safe(line)}</li>" for line in lines) + "</ul>"
+        case Link(text, target):
+            return f'<p><a href="{_address(target)}">{safe(text)}</a></p>'
         case Table(header, rows, verdicts):
             head = "".join(f'<th scope="col">{safe(cell)}</th>' for cell in header)
             starts = [f'<tr class="{verdict.replace(" ", "-")}">' for verdict in verdicts] or ["<tr>"] * len(rows)

@@ -1,5 +1,6 @@
 """The grid report: the paper's numbers beside the measured ones, as Markdown and as one HTML page."""
 
+import os
 from pathlib import Path
 
 from tembed.errors import TembedError
@@ -8,7 +9,7 @@ from tembed.experiments.report.curves import training_curves
 from tembed.experiments.report.figures import depth_figure, lambda_figure, maximizer_figure
 from tembed.experiments.report.records import RunsRead, read_runs
 from tembed.experiments.report.tables import all_cells, block_against_baseline, by_regime, claims, table1
-from tembed.reporting.document import Element, Heading, Items, Text, write_document
+from tembed.reporting.document import Element, Heading, Items, Link, Text, write_document
 
 TITLE = "Feature embedding by template matching: measured beside the paper"
 
@@ -19,8 +20,17 @@ def write_grid_report(sources: list[Path], out: Path) -> RunsRead:
     if not read.records and not read.unfinished:
         excluded = "; ".join(read.excluded)
         raise TembedError(f"no run could be read, so there is nothing to report and {out} is unchanged: {excluded}")
-    write_document(report_elements(read), out, TITLE)
+    write_document([*report_elements(read), *page_links(read, out)], out, TITLE)
     return read
+
+
+def page_links(read: RunsRead, out: Path) -> list[Element]:
+    """Links to the pages with every patch that `tembed analyze` or `tembed explore` built in the runs' folders."""
+    pages = {record.source: record.source / "analysis" / "page" / "index.html" for record in read.records}
+    links = [
+        Link(f"every patch of {source}", os.path.relpath(page, out)) for source, page in pages.items() if page.exists()
+    ]
+    return [Heading("Every patch on a map"), *links] if links else []
 
 
 def report_elements(read: RunsRead) -> list[Element]:
