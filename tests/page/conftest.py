@@ -1,5 +1,6 @@
 """One page of a small world with hostile names, in one browser for all tests of this folder."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,16 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
         assert len(found.geometry_maps | found.sprite_maps) == 5  # computes and keeps the maps
         assert len(found.words.sizes) == 20
     return found
+
+
+@pytest.fixture(scope="session")
+def supervised(analysis: Analysis) -> Analysis:
+    """The same as if the network had deep supervision only: no class vectors."""
+    bare = dataclasses.replace(analysis.features, mixing=None, embedding=None, values=None)
+    made = dataclasses.replace(analysis, features=bare)
+    known = {name: getattr(analysis, name) for name in ("geometry_maps", "words", "images")}
+    made.__dict__.update(known | {"sprite_maps": {"predictions": analysis.sprite_maps["predictions"]}})
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,10 @@
 
 import itertools
 import shutil
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -245,3 +248,31 @@ def test_a_missing_or_damaged_data_file_is_explained(chromium: Browser, folder: 
     tab.send("Page.reload")
     tab.wait("/copy the whole folder/.test((document.querySelector('#message') || {}).textContent)")
     tab.close()
+
+
+def test_it_works_from_a_web_server(chromium: Browser, folder: Path) -> None:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        own = f"http://127.0.0.1:{server.server_port}/"
+        tab = chromium.open(own)
+        tab.wait("tembed.page")
+        assert [r for r in tab.requests if not r.startswith((own, "data:", "blob:"))] == []
+        assert tab.problems == []
+        tab.close()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_lost_graphics_context_comes_back(tab: Tab) -> None:
+    before = pixels(tab)
+    tab.run("tembed.lost = tembed.page.map.drawing.gl.getExtension('WEBGL_lose_context'); tembed.lost.loseContext(); 0")
+    tab.wait("tembed.page.map.drawing.gl.isContextLost()")
+    tab.run("tembed.page.map.draw(); tembed.lost.restoreContext(); 0")
+    tab.wait("!tembed.page.map.drawing.gl.isContextLost()")
+    tab.rest()
+    assert np.abs(pixels(tab) - before).mean() < 0.5

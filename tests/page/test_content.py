@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tembed.analysis import Analysis
-from tembed.analysis.features import Features
 from tembed.page.atlas import make_atlas
 from tembed.page.content import FINE, gram_basis, kept_images, page_content, unit_square
 from tembed.page.encoding import array_script, plain
@@ -135,16 +134,8 @@ def test_the_page_names_its_own_files_only(folder: Path) -> None:
     assert "module" not in text
 
 
-def test_without_class_vectors_neighbours_come_from_the_predictions(analysis: Analysis) -> None:
-    import dataclasses
-
-    bare: Features = dataclasses.replace(analysis.features, mixing=None, embedding=None, values=None)
-    aux = dataclasses.replace(analysis, features=bare)
-    for name in ("geometry_maps", "sprite_maps", "words", "images"):
-        maps = getattr(analysis, name)
-        kept = {k: v for k, v in maps.items() if k != "embedding vectors"} if name == "sprite_maps" else maps
-        aux.__dict__[name] = kept
-    content = page_content(aux)
+def test_without_class_vectors_neighbours_come_from_the_predictions(supervised: Analysis) -> None:
+    content = page_content(supervised)
     assert content.about["metric"]["space"] == "predictions"
     assert not {"mixing", "basis"} & set(content.arrays)
     assert not any(layout["vectors"] for layout in content.about["layouts"])

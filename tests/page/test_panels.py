@@ -1,12 +1,15 @@
 """Filters, words, parts, mixtures and search in a real browser, compared with the arrays of the analysis."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from support.chromium import Tab
+from support.chromium import Browser, Tab
 from support.page import STAGE, lone_patch, on_screen, patches, pixels, press, shown, text, texts
 
 from tembed.analysis import Analysis
 from tembed.analysis.figures import mixture
+from tembed.page import build_page
 from tembed.page.content import page_content
 
 pytestmark = pytest.mark.browser
@@ -135,3 +138,21 @@ def test_searching_finds_classes_words_and_parts(tab: Tab, analysis: Analysis) -
     assert tab.run("tembed.search(tembed.page.patches, 'word 7:')[0].changes.word") == 6
     assert tab.run("tembed.search(tembed.page.patches, 'fin')[0].text") == "part fin"
     tab.run("document.activeElement.blur()")
+
+
+def test_deep_supervision_has_neighbours_by_prediction_and_nothing_to_mix(
+    chromium: Browser, supervised: Analysis, tmp_path: Path
+) -> None:
+    page = build_page(supervised, tmp_path / "page", network=False)
+    tab = chromium.open(page.as_uri() + "#tab=mix&patch=100", reduced_motion="reduce")
+    tab.wait("tembed.page")
+    tab.rest()
+    assert "no class vectors" in text(tab, "#panel-mix")
+    assert tab.run("document.querySelectorAll('.vector').length") == 0
+    p = np.rint(1000 * supervised.features.softmax) / 1000  # type: ignore[operator]
+    far = np.linalg.norm(p - p[100], axis=1).reshape(40, 16)
+    far[6] = np.inf  # its own image
+    found = patches(tab, "#card .neighbours")
+    np.testing.assert_allclose(far.ravel()[found], np.sort(far.min(1))[:8], atol=1e-4)
+    assert tab.problems == []
+    tab.close()
