@@ -14,6 +14,7 @@ from tembed.analysis.sprites import marked
 from tembed.analysis.words import Words
 from tembed.arrays import Floats, Int64, UInt8
 from tembed.extras import needs
+from tembed.reporting.fonts import drawable, set_fonts
 
 NAMED = 20
 """Maximum number of classes in a legend; more would not fit."""
@@ -35,6 +36,7 @@ def figure(width: float, height: float) -> Any:
 def figure_png(made: Any) -> bytes:
     """A figure as PNG; the same figure gives the same bytes."""
     content = io.BytesIO()
+    set_fonts(made)
     made.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
 
@@ -52,8 +54,8 @@ def unit(colours: Sequence[Colour]) -> NDArray[np.float64]:
 
 
 def literal(texts: Iterable[str]) -> list[str]:
-    """Texts that matplotlib draws as they are: it would read ``$x$`` as a formula."""
-    return [text.replace("$", r"\$") for text in texts]
+    """Texts that matplotlib draws as they are: it would read ``$x$`` as a formula, and some have no font."""
+    return [drawable(text).replace("$", r"\$") for text in texts]
 
 
 def mixture(p: Floats, classes: Sequence[str], least: float = 0.1, most: int = 3) -> str:

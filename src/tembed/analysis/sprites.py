@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from tembed.analysis.colours import Colour
 from tembed.analysis.features import Features
 from tembed.arrays import Floats, Int64, UInt8
+from tembed.reporting.fonts import draw_text, text_width
 
 SIDE, TILE = 4096, 40
 """Width of the map, and of a patch in it, in pixels."""
@@ -103,17 +104,17 @@ def free_cell(wanted: tuple[int, int], taken: set[tuple[int, int]], grid: int) -
 def _solid_tile(draw: ImageDraw.ImageDraw, x: int, y: int, colour: Colour, name: str) -> None:
     """A class vector, or zero."""
     draw.rectangle((x, y, x + TILE - 1, y + TILE - 1), colour, INK, 2)
-    font = ImageFont.load_default(12)
-    while len(name) > 1 and draw.textlength(name, font) > TILE - 6:
+    while len(name) > 1 and text_width(name, 12) > TILE - 6:
         name = name[:-1]
-    draw.text((x + TILE // 2, y + TILE // 2), name, PAPER if sum(colour) < 330 else INK, font, anchor="mm")
+    ink = PAPER if sum(colour) < 330 else INK
+    draw_text(draw, (x + TILE // 2, y + TILE // 2), name, ink, 12, anchor="mm")
 
 
 def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[Colour], note: str) -> Image.Image:
     """The map, with its title, the meaning of the marks and the names of the colours above it."""
     size = max(14, sheet.width // 90)
-    font, line = ImageFont.load_default(size), 2 * size
-    widths = [round(font.getlength(name)) + 3 * size for name in classes]
+    line = 2 * size
+    widths = [round(text_width(name, size)) + 3 * size for name in classes]
     rows: list[list[int]] = [[]]
     used = 0
     for number, width in enumerate(widths):
@@ -126,13 +127,13 @@ def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[C
     whole = Image.new("RGB", (sheet.width, sheet.height + top), PAPER)
     whole.paste(sheet, (0, top))
     draw = ImageDraw.Draw(whole)
-    draw.text((size, size // 2), note, INK, font)
+    draw_text(draw, (size, size // 2), note, INK, size)
     marks = "frame: true class; corner: the head's class for the image; middle: entropy of the patch (dark: low)"
-    draw.text((size, line + size // 2), marks, INK, font)
+    draw_text(draw, (size, line + size // 2), marks, INK, size)
     for row, numbers in enumerate(rows):
         x, y = size, line * (row + 2) + size // 2
         for number in numbers:
             draw.rectangle((x, y + 2, x + size, y + size + 2), colours[number])
-            draw.text((x + round(1.5 * size), y), classes[number], INK, font)
+            draw_text(draw, (x + round(1.5 * size), y), classes[number], INK, size)
             x += widths[number]
     return whole

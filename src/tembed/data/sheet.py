@@ -3,17 +3,19 @@
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from tembed.arrays import UInt8
 from tembed.data.sources import open_dataset
 from tembed.data.splits import shuffled
 from tembed.data.storage import Stored
 from tembed.errors import TembedError
+from tembed.reporting.fonts import draw_text, shortened, text_width
 
 TILE, GAP, LABEL, MARGIN, TITLE, GUTTER, LINE = 64, 4, 160, 16, 40, 32, 24
 INK, PAPER, QUIET = "#1a1a1a", "#ffffff", "#666666"
 ROWS = 25  # classes in a column of the sheet
+NAME = 14  # size of a class name in pixels
 
 
 def contact_sheet(
@@ -28,8 +30,7 @@ def contact_sheet(
     each = each or (12 if len(stored.classes) <= ROWS else 6)
     rows = min(ROWS, len(stored.classes))
     columns = -(-len(stored.classes) // rows)
-    font = ImageFont.load_default(14)
-    label_width = min(LABEL, 12 + max(int(font.getlength(name)) for name in (*stored.classes, "00,000")))
+    label_width = min(LABEL, 12 + max(int(text_width(name, NAME)) for name in (*stored.classes, "00,000")))
     strip = label_width + each * (TILE + GAP) + GUTTER
     width = 2 * MARGIN + columns * strip - GUTTER
     parts = stored.manifest["parts"]
@@ -40,14 +41,14 @@ def contact_sheet(
     draw = ImageDraw.Draw(sheet)
     high, wide = stored.images.shape[1:3]
     title = f"{name}: {len(stored.labels):,} images of {wide}x{high} in {len(stored.classes)} classes"
-    draw.text((MARGIN, 10), title, INK, ImageFont.load_default(18))
+    draw_text(draw, (MARGIN, 10), title, INK, 18)
     rank = shuffled(len(stored.labels), 0)
     for label, class_name in enumerate(stored.classes):
         x = MARGIN + label // rows * strip
         y = TITLE + label % rows * (TILE + GAP)
         members = np.flatnonzero(stored.labels == label)
         _write_name(draw, (x, y + 14), label_width - 12, class_name)
-        draw.text((x, y + 34), f"{len(members):,}", QUIET, ImageFont.load_default(12))
+        draw_text(draw, (x, y + 34), f"{len(members):,}", QUIET, 12)
         chosen = members[np.argsort(rank[members])][:each]
         for position, tile in enumerate(_tiles(stored, chosen)[:each]):
             sheet.paste(tile, (x + label_width + position * (TILE + GAP), y))
@@ -65,11 +66,7 @@ def contact_sheet(
 
 def _write_name(draw: ImageDraw.ImageDraw, at: tuple[int, int], width: int, name: str) -> None:
     """Draw the name, shortened with an ellipsis if it is wider than ``width``."""
-    font = ImageFont.load_default(14)
-    shown = name
-    while draw.textlength(shown, font) > width and len(shown) > 1:
-        shown = shown.removesuffix("…")[:-1] + "…"
-    draw.text(at, shown, INK, font)
+    draw_text(draw, at, shortened(name, width, NAME), INK, NAME)
 
 
 def _tiles(stored: Stored, chosen: np.ndarray) -> list[Image.Image]:
