@@ -6,8 +6,6 @@ import itertools
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +15,9 @@ from PIL import Image
 from support.datasets import store_world
 from support.features import save_untrained
 
-from tembed.analysis import analyze, explain, extract_features, maps, tsne, write_analysis
-from tembed.analysis.explanation import write_explanations
+from tembed.analysis import analyze, extract_features, maps, tsne, write_analysis
 from tembed.analysis.features import cached_features
-from tembed.analysis.figures import figure, figure_png
+from tembed.analysis.figures import figure_png
 from tembed.analysis.report import claim_elements
 from tembed.cli.main import main
 from tembed.data import dataset, load
@@ -278,30 +275,6 @@ def test_a_map_that_fails_stops_the_others(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("map-*"))
 
 
-def test_images_of_any_size_are_explained(weights: Path, tmp_path: Path) -> None:
-    Image.new("RGB", (40, 24), (200, 10, 10)).save(tmp_path / "wide.png")
-    Image.new("L", (16, 16), 90).save(tmp_path / "exact.png")
-    wide, exact = explain(weights / "rn26-embed.safetensors", [tmp_path / "wide.png", tmp_path / "exact.png"])
-    assert wide.note == "40x24 pixels, resized and cropped to its centre: 16x16"
-    assert exact.note == "16x16 pixels"
-    assert wide.scores.shape == (4, 4, 10)
-    np.testing.assert_allclose(wide.scores.sum(-1), 1, atol=1e-5)
-    best = int(wide.scores[1, 2].argmax())
-    assert wide.mixture(1, 2).startswith(f"{wide.scores[1, 2].max():.1f} {wide.classes[best]}")
-    assert len(wide.leading) == 4
-    (odd,) = explain(weights / "odd.safetensors", [tmp_path / "exact.png"])
-    figure_png(odd.figure())
-
-
-def test_no_picture_of_an_explanation_replaces_another(tmp_path: Path) -> None:
-    """The second ``a`` must not take the name that ``a-2`` has."""
-    names = ("a.png", "a-2.png", "a.jpg", "a.gif")
-    found: list[Any] = [SimpleNamespace(name=name, figure=lambda: figure(1, 1)) for name in names]
-    paths = [path.name for _, path in write_explanations(found, tmp_path)]
-    assert paths == ["a.png", "a-2.png", "a-3.png", "a-4.png"]
-    assert {path.name for path in tmp_path.iterdir()} == set(paths)
-
-
 def test_the_commands_write_their_files(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -338,7 +311,7 @@ def test_the_commands_write_their_files(
         ("analyze nothing", "is not a run folder"),
         ("explain {weights}/rn26.safetensors g.json", "nothing to explain"),
         ("explain {weights}/rn26-embed.safetensors g.json", "g.json: not an image in a known format"),
-        ("explain {weights}/rn26-embed.safetensors none.png", "none.png cannot be read (No such file"),
+        ("explain {weights}/rn26-embed.safetensors none.png", "none.png: it cannot be read (No such file"),
         ("explain {weights}/rn26-embed.safetensors", "at least one image"),
     ],
 )

@@ -142,30 +142,34 @@ def pixels_of(images: ImageSet) -> UInt8:
 
 @torch.no_grad()
 def extract_features(trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> Features:
-    """The features of all ``images``, in evaluation mode. ``seed`` is for maximizers that draw noise."""
+    """The features of all ``images``, in evaluation mode, computed on the model's device.
+
+    ``seed`` is for maximizers that draw noise.
+    """
     model = trained.model.eval()
+    device = next(model.parameters()).device
     batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
     done, size = 0, (0, 0)
-    with reproducible():
+    with reproducible(device.type == "cpu"):
         torch.manual_seed(seed)
         for pixels, labels in batches.epoch(0):
-            trace = model.trace(pixels)
+            trace = model.trace(pixels.to(device))
             size = (trace.block_input.shape[2], trace.block_input.shape[3])
             for name in ("block_input", "block_output", "softmax", "mixing", "embedding"):
                 found = getattr(trace, name)
                 if found is not None:
-                    maps.setdefault(name, []).append(found.permute(0, 2, 3, 1).flatten(0, 2).contiguous())
-            logits.append(trace.logits)
+                    maps.setdefault(name, []).append(found.permute(0, 2, 3, 1).flatten(0, 2).contiguous().cpu())
+            logits.append(trace.logits.cpu())
             done += len(labels)
             progress.update(f"features of {trained.recipe.model}", done, len(images))
     arrays: dict[str, Floats] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
     block = model.block
     if isinstance(block, FeatureEmbedding):
-        arrays["values"] = block.values.weight.float().flatten(1).T.contiguous().numpy()
+        arrays["values"] = block.values.weight.float().flatten(1).T.contiguous().cpu().numpy()
         if block.values.bias is not None:
-            arrays["embedding"] = arrays["embedding"] - block.values.bias.float().numpy()
+            arrays["embedding"] = arrays["embedding"] - block.values.bias.float().cpu().numpy()
     return Features(
         key=features_key(trained, images, seed),
         map_size=size,

@@ -16,6 +16,7 @@ from tembed.errors import TembedError, first_line
 from tembed.files import read_json, write_file
 from tembed.models import Network, Origin, canonical_name, create_model, is_foreign, parse_foreign
 from tembed.training.checksummed import checksum, checksummed_bytes, read_checksummed
+from tembed.training.distributed.hardware import Hardware
 from tembed.training.pretrained import is_pretrained, read_pretrained
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run
@@ -116,6 +117,34 @@ def _load_trained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]
     known = (recipe.model_options(), classes, mean, std, recipe.plain(), about)
     model.origin = Origin(recipe.model, size, *known, checksum(model.state_dict()))
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
+
+
+def as_trained(source: "str | Path | Run | Trained | Network", accelerator: str = "auto") -> Trained:
+    """The trained model of any source, on a GPU if there is one and ``accelerator`` allows it.
+
+    A source is what `load` takes, an open `Run`, a `Trained`, or a model that `load` returned.
+    """
+    if isinstance(source, Network):
+        trained = _of_model(source)
+    elif isinstance(source, Trained):
+        trained = source
+    else:
+        trained = load_trained(source.folder if isinstance(source, Run) else source)
+    device = Hardware(accelerator=accelerator).complete().accelerator  # type: ignore[arg-type]  # complete checks it
+    trained.model.to(device)
+    return trained
+
+
+def _of_model(model: Network) -> Trained:
+    """The model with what `load` noted about it."""
+    known = model.origin
+    if known is None or known.recipe is None or known.classes is None or known.mean is None or known.std is None:
+        raise TembedError(
+            "this model does not know its classes and normalisation: give a run, a model from tembed.load, or a "
+            "tembed.training.Trained"
+        )
+    recipe = Recipe.from_plain(known.recipe)
+    return Trained(model, recipe, known.classes, known.input_size, known.mean, known.std, known.about)
 
 
 def _check_values(tensors: Mapping[str, Tensor], size: int, mean: Sequence[float], std: Sequence[float]) -> None:

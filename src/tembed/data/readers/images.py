@@ -79,6 +79,11 @@ def decode_picture(data: bytes, size: int | None = None, fit: Fit = "crop", expe
         raise BrokenImageError(one_line(str(reason)) or type(error).__name__) from error
 
 
+def to_pixels(image: Image.Image) -> UInt8:
+    """RGB pixels ``(H, W, 3)`` of an image that Pillow has opened."""
+    return np.asarray(_upright(image, _to_rgb(image)))
+
+
 def header_size(data: bytes) -> tuple[int, int]:
     """Width and height as the file says, without decoding it and before the camera's rotation."""
     try:
