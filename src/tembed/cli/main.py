@@ -23,7 +23,7 @@ COMMANDS = {
     "data": "list, get, import, check and show datasets",
     "layers": "list where the block can be attached in a network of timm or of yours",
     "train": "train a network on a dataset, or resume a run",
-    "evaluate": "measure the accuracy of trained weights again",
+    "evaluate": "measure trained weights: accuracy by class, confusions, calibration, worst images",
     "runs": "print a table of runs",
     "grid": "run the paper's experiments, or your own, on one machine or a cluster",
     "report": "compare your runs with the paper's numbers",

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tembed.training.distributed.hardware import Hardware as Hardware
     from tembed.training.evaluation import Evaluation as Evaluation
     from tembed.training.evaluation import evaluate as evaluate
+    from tembed.training.evaluation import evaluate_in_detail as evaluate_in_detail
     from tembed.training.loop import train as train
     from tembed.training.optimizers import optimizer_names as optimizer_names
     from tembed.training.optimizers import register_optimizer as register_optimizer
@@ -32,6 +33,7 @@ _HOME = {
     "Trained": "weights",
     "WaitingPolicy": "loop",
     "evaluate": "evaluation",
+    "evaluate_in_detail": "evaluation",
     "export_weights": "weights",
     "load": "weights",
     "load_trained": "weights",

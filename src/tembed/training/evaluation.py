@@ -8,17 +8,20 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from tembed.data import load
 from tembed.data.batches import Batches
+from tembed.data.types import ImageSet
 from tembed.errors import TembedError
+from tembed.models import Output
 from tembed.reporting.progress import Progress
 from tembed.training.distributed.process_group import SINGLE_PROCESS, Forward, ProcessGroup
 from tembed.training.environment import reproducible
 from tembed.training.inputs import EVAL_BATCH
+from tembed.training.measures import Predictions
 from tembed.training.schedule import derived_seed
-from tembed.training.weights import load_trained
+from tembed.training.weights import Source, Trained, as_trained, named
 
 Subset = Literal["train", "val", "test"]
 
@@ -40,39 +43,120 @@ class Evaluation:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Detailed:
+    """An evaluation with the predictions for each of its images."""
+
+    evaluation: Evaluation
+    predictions: Predictions
+    images: ImageSet
+    trained: Trained
+    data: str
+    subset: str
+
+    def __repr__(self) -> str:
+        accuracy = 100 * self.evaluation.accuracy
+        return f"Detailed({self.trained.recipe.model} on {self.data}, {self.subset}: {accuracy:.2f} %)"
+
+
 def evaluate(
-    source: str | Path,
+    source: Source,
     subset: Subset = "test",
     *,
     data: str | None = None,
     root: str | Path | None = None,
+    accelerator: str = "auto",
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure the best weights of a run, a weights file or shipped weights on a subset of their dataset.
 
     ``data`` names another dataset with the same classes. On the run's own test subset this gives the run's result.
+    ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
+    progress = progress or Progress()
+    trained, images, _ = _load(source, subset, data, root, accelerator, progress)
+    return _measure(trained, images, subset, progress, None)
+
+
+def evaluate_in_detail(
+    source: Source,
+    subset: Subset = "test",
+    *,
+    data: str | None = None,
+    root: str | Path | None = None,
+    accelerator: str = "auto",
+    progress: Progress | None = None,
+) -> Detailed:
+    """Like `evaluate`, with the predictions for each image."""
+    progress = progress or Progress()
+    trained, images, name = _load(source, subset, data, root, accelerator, progress)
+    logits: list[Tensor] = []
+    patches: list[Tensor] = []
+
+    def keep(output: Output) -> None:
+        logits.append(output.logits.float().cpu())
+        if output.scores is not None:
+            patches.append(output.scores.float().softmax(1).mean((2, 3)).cpu())
+
+    evaluation = _measure(trained, images, subset, progress, keep)
+    predictions = Predictions(
+        classes=trained.classes,
+        labels=images.labels.numpy(),
+        probabilities=torch.cat(logits).softmax(1).numpy(),
+        losses=F.cross_entropy(torch.cat(logits), images.labels, reduction="none").numpy(),
+        patches=torch.cat(patches).numpy() if patches else None,
+        files=images.files or tuple(f"image {index}" for index in images.indices.tolist()),
+    )
+    return Detailed(evaluation, predictions, images, trained, name, subset)
+
+
+def _load(
+    source: Source, subset: str, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
+) -> tuple[Trained, ImageSet, str]:
+    """The network, the images to measure it on, and the name of their dataset."""
     if subset not in ("train", "val", "test"):
         raise TembedError(f"`subset` is {subset!r}; it must be train, val or test")
-    trained = load_trained(source)
-    recipe, progress = trained.recipe, progress or Progress()
+    trained = as_trained(source, accelerator)
+    recipe = trained.recipe
     splits = load(data or recipe.data, recipe.split, recipe.split_seed, root)
     images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
     if images.classes != trained.classes:
-        raise TembedError(f"{splits.name} does not have the classes that {source} was trained on")
+        raise TembedError(f"{splits.name} does not have the classes that {named(source)} was trained on")
     expected = trained.about.get("data_sha256")
     if data is None and expected != splits.sha256:
         progress.say(
             f"warning: {splits.name} is not the copy that these weights were trained on (sha256 {splits.sha256})"
         )
+    return trained, images, splits.name
+
+
+def _measure(
+    trained: Trained, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
+) -> Evaluation:
     batches = Batches(images, EVAL_BATCH, mean=trained.mean, std=trained.std, augment=False)
+    group = OneDevice(next(trained.model.parameters()).device)
     try:
-        with reproducible():
+        with reproducible(group.device.type == "cpu"):
             return evaluate_batches(
-                trained.model, batches, recipe.seed, lambda done, total: progress.update(subset, done, total)
+                trained.model,
+                batches,
+                trained.recipe.seed,
+                lambda done, total: progress.update(subset, done, total),
+                group=group,
+                keep=keep,
             )
     finally:
         progress.close()
+
+
+class OneDevice(ProcessGroup):
+    """A single process whose model is already on this device."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.to(self.device) for tensor in tensors)
 
 
 @torch.no_grad()
@@ -84,6 +168,7 @@ def evaluate_batches(
     *,
     group: ProcessGroup = SINGLE_PROCESS,
     forward: Forward | None = None,
+    keep: Callable[[Output], None] | None = None,
 ) -> Evaluation:
     """Measure the model on all images of ``batches``, in evaluation mode.
 
@@ -92,6 +177,7 @@ def evaluate_batches(
         watch: called after each batch with the numbers of images done and in total.
         group: each process measures its share, and all get the whole result.
         forward: how to call the model, if it is wrapped.
+        keep: called with the output for each batch.
     """
     forward = forward or model
     was_training = model.training
@@ -105,6 +191,8 @@ def evaluate_batches(
                 images, labels = group.to_device(images, labels)
                 torch.manual_seed(derived_seed(seed, "evaluation", step, *group.noise_key))
                 output = forward(images)
+                if keep is not None:
+                    keep(output)
                 correct += int((output.logits.argmax(1) == labels).sum())
                 head += float(F.cross_entropy(output.logits, labels, reduction="sum"))
                 if output.scores is not None:

@@ -119,11 +119,19 @@ def _load_trained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
 
 
-def as_trained(source: "str | Path | Run | Trained | Network", accelerator: str = "auto") -> Trained:
-    """The trained model of any source, on a GPU if there is one and ``accelerator`` allows it.
+Source = str | Path | Run | Trained | Network
+"""What `as_trained` takes: what `load` takes, an open run, a `Trained`, or a model that `load` returned."""
 
-    A source is what `load` takes, an open `Run`, a `Trained`, or a model that `load` returned.
-    """
+
+def named(source: Source) -> str:
+    """The source as an error message names it."""
+    if isinstance(source, Run):
+        return str(source.folder)
+    return str(source) if isinstance(source, str | Path) else "this model"
+
+
+def as_trained(source: Source, accelerator: str = "auto") -> Trained:
+    """The trained model of any source, on a GPU if there is one and ``accelerator`` allows it."""
     if isinstance(source, Network):
         trained = _of_model(source)
     elif isinstance(source, Trained):

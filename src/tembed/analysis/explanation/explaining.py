@@ -16,11 +16,9 @@ from tembed.arrays import Floats, UInt8
 from tembed.data.readers.pictures import Given, Picture, find_files, read_picture
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
-from tembed.models import Network, model_info
-from tembed.training import Run, Trained
-from tembed.training.weights import as_trained
-
-Source = str | Path | Run | Trained | Network
+from tembed.models import model_info
+from tembed.training import Trained
+from tembed.training.weights import Source, as_trained, named
 
 
 @dataclass(frozen=True)
@@ -146,8 +144,8 @@ def each_explanation(
     trained = as_trained(source, accelerator)
     if not model_info(trained.recipe.model).has_scores:
         raise TembedError(
-            f"{source if isinstance(source, str | Path) else 'this model'} is {trained.recipe.model}, which has no "
-            "block and so nothing to explain: give a run of an -embed or -aux network"
+            f"{named(source)} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of "
+            "an -embed or -aux network"
         )
     given = [file for one in images for file in (find_files([one]) if isinstance(one, str | Path) else [one])]
     for number, one in enumerate(given, 1):
