@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tembed.training import Run as Run
     from tembed.training import evaluate as evaluate
     from tembed.training import load as load
+    from tembed.training import predict as predict
     from tembed.training import train as train
 
 _HOME = {
@@ -49,6 +50,7 @@ _HOME = {
     "Run": "training",
     "evaluate": "training",
     "load": "training",
+    "predict": "training",
     "save_pretrained": "export",
     "train": "training",
 }

@@ -24,6 +24,7 @@ COMMANDS = {
     "layers": "list where the block can be attached in a network of timm or of yours",
     "train": "train a network on a dataset, or resume a run",
     "evaluate": "measure trained weights: accuracy by class, confusions, calibration, worst images",
+    "predict": "classify your own images with a trained run",
     "runs": "print a table of runs",
     "grid": "run the paper's experiments, or your own, on one machine or a cluster",
     "report": "compare your runs with the paper's numbers",
@@ -35,7 +36,7 @@ COMMANDS = {
     "demo": "train two networks on generated images and write a report, in minutes",
 }
 
-COMPUTING = ("layers", "train", "evaluate", "analyze", "explore", "explain", "export", "demo")
+COMPUTING = ("layers", "train", "evaluate", "analyze", "explore", "explain", "predict", "export", "demo")
 """The commands that compute with torch in this process."""
 
 ARGUMENT = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")

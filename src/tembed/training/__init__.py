@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tembed.training.loop import train as train
     from tembed.training.optimizers import optimizer_names as optimizer_names
     from tembed.training.optimizers import register_optimizer as register_optimizer
+    from tembed.training.prediction import Prediction as Prediction
+    from tembed.training.prediction import predict as predict
     from tembed.training.recipe import PRESETS as PRESETS
     from tembed.training.recipe import Recipe as Recipe
     from tembed.training.run import Run as Run
@@ -27,6 +29,7 @@ _HOME = {
     "PRESETS": "recipe",
     "Evaluation": "evaluation",
     "Hardware": "distributed.hardware",
+    "Prediction": "prediction",
     "Recipe": "recipe",
     "Run": "run",
     "Stopped": "stopping",
@@ -38,6 +41,7 @@ _HOME = {
     "load": "weights",
     "load_trained": "weights",
     "optimizer_names": "optimizers",
+    "predict": "prediction",
     "register_optimizer": "optimizers",
     "run_name": "run",
     "train": "loop",

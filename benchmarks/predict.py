@@ -1,0 +1,54 @@
+"""Speed of `tembed predict` as a share of the network's own speed on images that are already in memory.
+
+    python benchmarks/predict.py RUN FOLDER [--images 1000] [--rounds 3]
+
+FOLDER has image files; they are repeated if there are too few. Rounds alternate, and the ratio is that of the medians.
+The ratio of processor times is what remains if all cores are busy, and hardly depends on other processes. Set the
+number of threads with OMP_NUM_THREADS. Limit: 0.7.
+"""
+
+import argparse
+import itertools
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from tembed.data.readers.pictures import find_files
+from tembed.training import load_trained
+from tembed.training.prediction import each_prediction
+from tembed.training.prediction.predicting import BATCH
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    trained = load_trained(given.run)
+    files = list(itertools.islice(itertools.cycle(find_files([given.folder])), given.images))
+    side = trained.input_size
+    batch = torch.randn(BATCH, 3, side, side).contiguous(memory_format=torch.channels_last)
+    network, predicted = [], []
+    work = []
+    for _ in range(given.rounds + 1):
+        start, cpu = time.perf_counter(), time.process_time()
+        with torch.no_grad():
+            for _ in range(given.images // BATCH):
+                trained.model(batch)
+        middle, cpu_middle = time.perf_counter(), time.process_time()
+        done = sum(1 for _ in each_prediction(trained, files))
+        network.append(given.images // BATCH * BATCH / (middle - start))
+        predicted.append(done / (time.perf_counter() - middle))
+        work.append((cpu_middle - cpu) / (given.images // BATCH * BATCH) * done / (time.process_time() - cpu_middle))
+    own, whole = (statistics.median(speeds[1:]) for speeds in (network, predicted))  # the first round is a warm-up
+    print(f"{trained.recipe.model}, {side}x{side}, {torch.get_num_threads()} threads, n = {given.rounds}")
+    print(f"network alone: {own:.0f} images/s; files: {whole:.0f} images/s; ratio {whole / own:.2f} (limit: 0.7)")
+    print(f"ratio of processor times: {statistics.median(work[1:]):.2f}")
+
+
+if __name__ == "__main__":
+    main()
