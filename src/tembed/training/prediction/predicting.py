@@ -1,7 +1,7 @@
 """Predictions for pictures that are not in a dataset."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +123,7 @@ def each_prediction(
         progress.close()
 
 
-def _decoded_batches(given: list[Given], size: int) -> Iterator[_Decoded]:
+def _decoded_batches(given: Sequence[Given], size: int) -> Iterator[_Decoded]:
     """The batches in order; threads decode a few of them ahead (Pillow decodes without Python's lock)."""
     pool = ThreadPoolExecutor(max(1, cores() - 1))
     waiting: deque[Future[_Decoded]] = deque()
@@ -138,7 +138,7 @@ def _decoded_batches(given: list[Given], size: int) -> Iterator[_Decoded]:
         pool.shutdown(cancel_futures=True)
 
 
-def _decode(given: list[Given], first: int, size: int) -> _Decoded:
+def _decode(given: Sequence[Given], first: int, size: int) -> _Decoded:
     names: list[str] = []
     pixels: list[UInt8] = []
     broken: list[str] = []
