@@ -91,3 +91,13 @@ def test_a_weight_outside_zero_to_one_is_refused(weight: float) -> None:
 def test_wrong_labels_are_named(labels: Tensor, message: str) -> None:
     with pytest.raises(TembedError, match=message):
         EmbeddingLoss()(Output(torch.randn(2, 3), torch.randn(2, 3, 4, 4)), labels)
+
+
+def test_the_loss_asks_for_the_whole_output() -> None:
+    logits, labels = torch.zeros(2, 3), torch.tensor([0, 1])
+    with pytest.raises(
+        TembedError, match=r"got float32 \(2, 3\) instead of the network's output.*loss\(model\(images\)"
+    ):
+        EmbeddingLoss()(logits, labels)  # type: ignore[arg-type]
+    with pytest.raises(TembedError, match="got tuple instead"):
+        EmbeddingLoss()((logits, None), labels)  # type: ignore[arg-type]

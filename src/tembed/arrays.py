@@ -1,4 +1,6 @@
-"""NumPy array types that several packages use."""
+"""NumPy array types that several packages use, and short descriptions of arrays and tensors."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,3 +8,17 @@ from numpy.typing import NDArray
 UInt8 = NDArray[np.uint8]
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+
+def brief(value: Any) -> str:
+    """A value on one line: an array or tensor as its type and shape, a long collection as its length."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, tuple | list | dict | set) and len(repr(value)) > 60:
+        return f"{type(value).__name__} of {len(value)}"
+    return repr(value)
+
+
+def briefly(name: str, **fields: Any) -> str:
+    """A short ``repr``: ``Name(field=float32 (8, 3), ...)``."""
+    return f"{name}({', '.join(f'{key}={brief(value)}' for key, value in fields.items())})"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tembed import maximizers
+from tembed.arrays import briefly
 from tembed.errors import TembedError
 from tembed.maximizers import BNReLU
 
@@ -27,6 +28,9 @@ class Matched(NamedTuple):
     scores: Tensor | None
     mixing: Tensor | None
     embedding: Tensor | None
+
+    def __repr__(self) -> str:
+        return briefly("Matched", **self._asdict())
 
 
 def half_window(height: int, width: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tembed.arrays import brief
 from tembed.errors import TembedError
 from tembed.paper import LAMBDA
 
@@ -48,6 +49,12 @@ class EmbeddingLoss(nn.Module):
 
     def terms(self, output: Scored, labels: Tensor) -> Terms:
         """Mean cross-entropy of the head and of the patches."""
+        if not hasattr(output, "logits"):
+            given = brief(output) if isinstance(output, Tensor) else type(output).__name__
+            raise TembedError(
+                f"the loss got {given} instead of the network's output, which has logits and patch scores: "
+                "loss(model(images), labels)"
+            )
         logits, scores = output.logits, output.scores
         if not torch.compiler.is_compiling() and labels.device.type == "cpu":  # on a GPU this check would force a sync
             self._check(labels, logits)

@@ -18,6 +18,7 @@ from tembed.analysis.explanation import Explanation, each_explanation, write_exp
 from tembed.analysis.explanation.heat import FADED, overlay, patch_centres, smooth_map
 from tembed.analysis.figures import figure, figure_png
 from tembed.cli.main import main
+from tembed.data.readers.images import fitted
 from tembed.errors import TembedError
 from tembed.models import create_model
 from tembed.training import Run, load_trained
@@ -243,3 +244,28 @@ def test_explanations_are_made_one_at_a_time(weights: Path) -> None:
     assert next(found).name == "image-1"
     with pytest.raises(TembedError, match="nowhere"):
         next(found)
+
+
+@pytest.mark.parametrize(
+    ("fit", "box", "note"),
+    [
+        ("crop", (8, 0, 32, 24), "resized and cropped to its centre"),
+        ("pad", (0, -8, 40, 32), "resized and padded"),
+        ("stretch", (0, 0, 40, 24), "stretched"),
+    ],
+)
+def test_a_photograph_becomes_a_square_as_the_training_images_did(
+    weights: Path, fit: str, box: tuple[int, ...], note: str
+) -> None:
+    trained = load_trained(weights)
+    trained = replace(trained, about=trained.about | {"fit": fit})
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)
+    (one,) = explain(trained, pixels)
+    assert one.box == box
+    assert one.note == f"40x24 pixels, {note}: 16x16"
+    expected = fitted(Image.fromarray(pixels), 16, trained.fit)
+    np.testing.assert_array_equal(one.image, np.asarray(expected))
+    inside = ~np.isnan(one.heat())
+    assert inside.all() == (fit != "crop")
+    one.figure()
+    np.testing.assert_allclose(tembed.predict(trained, pixels)[0].probabilities, one.probabilities, atol=1e-5)

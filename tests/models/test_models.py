@@ -223,3 +223,19 @@ def test_exports(name: str) -> None:
     model, x = create_model(name).eval(), torch.randn(2, 3, 32, 32)
     exported = torch.export.export(model, (x,)).module()(x)
     torch.testing.assert_close(exported.logits, model(x).logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), r"uint8 .* takes normalised floats: \(x / 255 - mean\) / std"),
+        (torch.zeros(3, 32, 32), r"is one image, .* takes a batch: model\(image\[None\]\)"),
+        (torch.zeros(2, 32, 32, 3), r"channels last; .* x\.permute\(0, 3, 1, 2\)"),
+        (torch.zeros(2, 10), r"takes images \(N, 3, H, W\)"),
+    ],
+)
+def test_an_input_that_no_network_takes_is_refused_with_the_fix(images: torch.Tensor, message: str) -> None:
+    model = create_model("rn26-embed").eval()
+    for call in (model, model.trace):
+        with pytest.raises(TembedError, match=message):
+            call(images)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tembed.arrays import Floats, Int64, UInt8
+from tembed.arrays import Floats, Int64, UInt8, briefly
 from tembed.data.batches import Batches
 from tembed.data.types import ImageSet
 from tembed.embedding import DeepSupervision, FeatureEmbedding, half_window
@@ -55,6 +55,9 @@ class Features:
     mixing: Floats | None
     embedding: Floats | None
     values: Floats | None
+
+    def __repr__(self) -> str:
+        return briefly("Features", **{field.name: getattr(self, field.name) for field in fields(self)})
 
     @property
     def per_image(self) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from tembed.cli.renamed import renamed_flag
+from tembed.cli import renamed_flag
 from tembed.models.foreign import own_module, with_block
 from tembed.plugins import name_plugins
 from tembed.training.distributed.hardware import Hardware, first_process, under_torchrun

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tembed.data.readers.reading import Fit
+
 
 @dataclass(frozen=True)
 class ImageSet:
@@ -26,6 +28,10 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        height, width = self.size
+        return f"ImageSet({len(self):,} images of {width}x{height}, {len(self.classes)} classes)"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -61,3 +67,11 @@ class Splits:
     test: ImageSet
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    fit: Fit = "crop"
+    """how oblong pictures became squares when they were imported"""
+
+    def __repr__(self) -> str:
+        height, width = self.train.size
+        counts = f"{len(self.train):,} train, {len(self.val):,} val, {len(self.test):,} test"
+        kinds = f"{len(self.train.classes)} classes"
+        return f"Splits({self.name}: {counts} images of {width}x{height}, {kinds}, {self.split} split {self.seed})"

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from tembed.arrays import brief, briefly
 from tembed.embedding import DeepSupervision, FeatureEmbedding, ShortcutOnly, initialize
+from tembed.errors import TembedError
 from tembed.maximizers import BNReLU
 from tembed.models.origin import Origin
 
@@ -23,6 +25,9 @@ class Output(NamedTuple):
     logits: Tensor
     scores: Tensor | None
 
+    def __repr__(self) -> str:
+        return briefly("Output", **self._asdict())
+
 
 class Trace(NamedTuple):
     """The named maps that the analysis reads (§4.3). Those of the block are None in a network without one.
@@ -39,6 +44,23 @@ class Trace(NamedTuple):
     embedding: Tensor | None
     block_output: Tensor
     logits: Tensor
+
+    def __repr__(self) -> str:
+        return briefly("Trace", **self._asdict())
+
+
+def wrong_input(x: Tensor) -> str:
+    """What is wrong with an input that no network takes, and the way out."""
+    if x.dim() == 3:
+        return f"the input is one image, {brief(x)}; the network takes a batch: model(image[None])"
+    if x.dim() != 4:
+        return f"the input is {brief(x)}; the network takes images (N, 3, H, W)"
+    if x.shape[1] != 3 and x.shape[3] == 3:
+        return f"the input is {brief(x)}, with the channels last; the network takes (N, 3, H, W): x.permute(0, 3, 1, 2)"
+    return (
+        f"the input is {brief(x)}; the network takes normalised floats: (x / 255 - mean) / std, with the mean and std "
+        "of tembed.training.load_trained or of the dataset's splits"
+    )
 
 
 class Network(nn.Module):
@@ -67,6 +89,8 @@ class Network(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """``h_1`` of Eq. 3.1: the network up to the block."""
+        if not x.is_floating_point() or x.dim() != 4 or (x.shape[1] != 3 and x.shape[3] == 3):
+            raise TembedError(wrong_input(x))
         return self.stage3(self.stage2(self.stage1(self.stem(x))))
 
     def classify(self, f: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import tembed
 from tembed.attachment import Attached
 from tembed.attachment.frozen import Frozen
+from tembed.data.readers.reading import Fit
 from tembed.errors import TembedError, first_line
 from tembed.files import read_json, write_file
 from tembed.models import Network, Origin, canonical_name, create_model, is_foreign, parse_foreign
@@ -44,6 +45,16 @@ class Trained:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     about: dict[str, Any]
+
+    @property
+    def fit(self) -> Fit:
+        """How an oblong picture becomes a square for this network: as in the import of its dataset."""
+        fit = self.about.get("fit")
+        return fit if fit in get_args(Fit) else "crop"
+
+    def __repr__(self) -> str:
+        trained = f"{self.recipe.model} on {self.recipe.data}"
+        return f"Trained({trained}, {len(self.classes)} classes, {self.input_size}x{self.input_size})"
 
 
 def save_weights(

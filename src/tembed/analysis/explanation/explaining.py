@@ -46,7 +46,15 @@ class Explanation:
         (height, width), side = self.photo.shape[:2], self.image.shape[0]
         if (height, width) == (side, side):
             return f"{width}x{height} pixels"
-        what = "resized" if height == width else "resized and cropped to its centre"
+        left, top, right, bottom = self.box
+        if height == width:
+            what = "resized"
+        elif left < 0 or top < 0:
+            what = "resized and padded"
+        else:
+            what = (
+                "stretched" if (right - left, bottom - top) == (width, height) else "resized and cropped to its centre"
+            )
         return f"{width}x{height} pixels, {what}: {side}x{side}"
 
     @property
@@ -130,7 +138,7 @@ def explain(source: Source, images: Given | Iterable[Given], *, accelerator: str
     Args:
         source: a run, a weights file, shipped weights, or a model that `tembed.load` returned.
         images: paths (a folder stands for all images in it), Pillow images, or uint8 arrays ``(H, W, 3)``. A picture
-            is resized so that its shorter side fits the network, and cropped to its centre.
+            becomes a square in the same way as those that the network was trained on; by default its centre is kept.
         accelerator: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
     one = isinstance(images, str | Path | Image.Image | np.ndarray)
@@ -150,7 +158,7 @@ def each_explanation(
     given = [file for one in images for file in (find_files([one]) if isinstance(one, str | Path) else [one])]
     for number, one in enumerate(given, 1):
         try:
-            picture = read_picture(one, trained.input_size, f"image-{number}")
+            picture = read_picture(one, trained.input_size, trained.fit, f"image-{number}")
         except TembedError as error:
             if broken is None:
                 raise

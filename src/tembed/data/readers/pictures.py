@@ -1,15 +1,24 @@
 """Pictures that are not in a dataset: files, folders and patterns of files, Pillow images and arrays."""
 
 import glob
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from tembed.arrays import UInt8
-from tembed.data.readers.images import ENDINGS, BrokenImageError, decode_batch, to_pixels
+from tembed.data.readers.images import (
+    ENDINGS,
+    HEIF_ENDINGS,
+    BrokenImageError,
+    decode_batch,
+    fitted,
+    reads_heif,
+    to_pixels,
+)
+from tembed.data.readers.reading import Fit
 from tembed.errors import TembedError
 
 Given = str | Path | Image.Image | np.ndarray
@@ -18,7 +27,8 @@ Given = str | Path | Image.Image | np.ndarray
 class Picture(NamedTuple):
     """``photo``: the whole picture, ``(H, W, 3)``. ``pixels``: what a network gets, ``(size, size, 3)``.
 
-    ``box``: left, top, right and bottom of that part of the photograph, in its pixels.
+    ``box``: left, top, right and bottom of that part of the photograph, in its pixels; it is larger than a photograph
+    that was padded.
     """
 
     name: str
@@ -30,12 +40,13 @@ class Picture(NamedTuple):
 def find_files(paths: Iterable[str | Path]) -> list[Path]:
     """The files themselves, all images in or below folders, and the matches of patterns such as ``*.jpg``."""
     found: list[Path] = []
+    endings = ENDINGS | HEIF_ENDINGS if reads_heif() else ENDINGS
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in ENDINGS and each.is_file())
+            inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in endings and each.is_file())
             inside = [each for each in inside if not each.name.startswith(".")]
             if not inside:
-                raise TembedError(f"{path} has no images: expected {', '.join(sorted(ENDINGS))} files")
+                raise TembedError(f"{path} has no images: expected {', '.join(sorted(endings))} files")
             found += inside
         elif not path.exists() and glob.has_magic(str(path)):
             matches = sorted(glob.glob(str(path), recursive=True))
@@ -55,14 +66,11 @@ def read_bytes(path: Path) -> bytes | str:
         return f"it cannot be read ({error.strerror}): check its name"
 
 
-def read_pictures(given: Iterable[Given], size: int) -> Iterator[Picture]:
-    """Each picture at a network's input size. A picture that cannot be used raises a `TembedError` that names it."""
-    for number, one in enumerate(given, 1):
-        yield read_picture(one, size, f"image {number}")
+def read_picture(given: Given, size: int, fit: Fit = "crop", name: str = "image") -> Picture:
+    """One picture at a network's input size; ``name`` is for those that have no file name.
 
-
-def read_picture(given: Given, size: int, name: str = "image") -> Picture:
-    """One picture; ``name`` is for those that have no file name."""
+    A picture that cannot be used raises a `TembedError` that names it.
+    """
     if isinstance(given, str | Path):
         path = Path(given)
         (photo,) = decode_batch([read_bytes(path)], None)
@@ -78,12 +86,13 @@ def read_picture(given: Given, size: int, name: str = "image") -> Picture:
     else:
         photo = _checked(given, name)
     height, width = photo.shape[:2]
-    pixels = photo
-    if (height, width) != (size, size):
-        pixels = np.asarray(ImageOps.fit(Image.fromarray(photo), (size, size), Image.Resampling.LANCZOS))
-    side = min(height, width)
-    left, top = (width - side) / 2, (height - side) / 2
-    return Picture(name, photo, pixels, (left, top, left + side, top + side))
+    if fit == "stretch":
+        box = (0.0, 0.0, float(width), float(height))
+    else:
+        side = max(height, width) if fit == "pad" else min(height, width)
+        left, top = (width - side) / 2, (height - side) / 2
+        box = (left, top, left + side, top + side)
+    return Picture(name, photo, np.asarray(fitted(Image.fromarray(photo), size, fit)), box)
 
 
 def _checked(array: np.ndarray, name: str) -> UInt8:

@@ -85,6 +85,7 @@ class RunStorage:
             "mean": list(self.inputs.train.mean),
             "std": list(self.inputs.train.std),
             "data_sha256": splits.sha256,
+            "fit": splits.fit,
             "epoch": best["epoch"],
             "val_accuracy": best["val_accuracy"],
         }

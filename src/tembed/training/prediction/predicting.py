@@ -15,6 +15,7 @@ from tembed.arrays import Floats, UInt8
 from tembed.data.batches import Batches
 from tembed.data.readers.images import decode_batch
 from tembed.data.readers.pictures import Given, find_files, read_bytes, read_picture
+from tembed.data.readers.reading import Fit
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 from tembed.machine import cores
@@ -88,7 +89,7 @@ def predict(source: Source, images: Given | Iterable[Given], *, accelerator: str
     Args:
         source: a run, a weights file, shipped weights, or a model that `tembed.load` returned.
         images: paths (a folder stands for all images in it), Pillow images, or uint8 arrays ``(H, W, 3)``. A picture
-            is resized so that its shorter side fits the network, and cropped to its centre.
+            becomes a square in the same way as those that the network was trained on; by default its centre is kept.
         accelerator: "cpu", "cuda", or "auto" for a GPU if there is one.
 
     Raises `TembedError` for a picture that cannot be read; `each_prediction` can leave such pictures out.
@@ -111,7 +112,7 @@ def each_prediction(
     given = [file for one in images for file in (find_files([one]) if isinstance(one, str | Path) else [one])]
     done = 0
     try:
-        for batch in _decoded_batches(given, trained.input_size):
+        for batch in _decoded_batches(given, trained.input_size, trained.fit):
             done += len(batch.names) + len(batch.broken)
             if batch.broken and broken is None:
                 raise TembedError(batch.broken[0])
@@ -123,13 +124,13 @@ def each_prediction(
         progress.close()
 
 
-def _decoded_batches(given: Sequence[Given], size: int) -> Iterator[_Decoded]:
+def _decoded_batches(given: Sequence[Given], size: int, fit: Fit) -> Iterator[_Decoded]:
     """The batches in order; threads decode a few of them ahead (Pillow decodes without Python's lock)."""
     pool = ThreadPoolExecutor(max(1, cores() - 1))
     waiting: deque[Future[_Decoded]] = deque()
     try:
         for start in range(0, len(given), BATCH):
-            waiting.append(pool.submit(_decode, given[start : start + BATCH], start + 1, size))
+            waiting.append(pool.submit(_decode, given[start : start + BATCH], start + 1, size, fit))
             if len(waiting) > AHEAD:
                 yield waiting.popleft().result()
         while waiting:
@@ -138,20 +139,20 @@ def _decoded_batches(given: Sequence[Given], size: int) -> Iterator[_Decoded]:
         pool.shutdown(cancel_futures=True)
 
 
-def _decode(given: Sequence[Given], first: int, size: int) -> _Decoded:
+def _decode(given: Sequence[Given], first: int, size: int, fit: Fit) -> _Decoded:
     names: list[str] = []
     pixels: list[UInt8] = []
     broken: list[str] = []
     for number, one in enumerate(given, first):
         if isinstance(one, str | Path):
-            (found,) = decode_batch([read_bytes(Path(one))], size, quick=True)
+            (found,) = decode_batch([read_bytes(Path(one))], size, fit, quick=True)
             if isinstance(found, str):
                 broken.append(f"{one}: {found}")
                 continue
             name = str(one)
         else:
             try:
-                picture = read_picture(one, size, f"image-{number}")
+                picture = read_picture(one, size, fit, f"image-{number}")
             except TembedError as error:
                 broken.append(str(error))
                 continue
