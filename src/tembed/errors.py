@@ -21,3 +21,8 @@ def first_line(error: BaseException) -> str:
 def one_line(text: str) -> str:
     """Text from a file that is safe to print: control characters, including line breaks, are escaped."""
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 thread``, ``2 threads``, ``1,200 threads``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

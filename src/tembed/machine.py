@@ -47,6 +47,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def wanted_threads(environment: Mapping[str, str]) -> int | None:
+    """The number of threads that ``OMP_NUM_THREADS`` asks for; None if it does not say."""
+    first = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # further numbers are for nested regions
+    return int(first) if first.isdigit() and int(first) > 0 else None
+
+
 def waiting_policy(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables to set before torch is loaded: spinning if every core is idle now; none if the user has set one."""
     if any(name in environment for name in POLICIES):

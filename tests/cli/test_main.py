@@ -97,3 +97,35 @@ def test_a_missing_plugin_gives_a_one_line_error(
     err = capsys.readouterr().err
     assert err.startswith("tembed: error: plugin 'no_such_plugin': no such module in ")
     assert err.count("\n") == 1
+
+
+IN_A_NEW_PROCESS = """
+import sys
+from tembed.cli.main import main
+code = main({arguments})
+assert "torch" not in sys.modules, "torch was loaded"
+sys.exit(code)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "arguments",
+    [["train", "rn26-embd", "--data", "cifar10"], ["grid", "table1", "--models", "rn26-embd"], ["runs", "."]],
+)
+def test_a_typo_and_a_table_of_runs_do_not_wait_for_torch(arguments: list[str], tmp_path: Path) -> None:
+    script = IN_A_NEW_PROCESS.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    if arguments[0] == "runs":
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("run  model")
+    else:
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("tembed: error: unknown model 'rn26-embd'; did you mean one of these: rn26-embed")
+
+
+@pytest.mark.process
+def test_the_names_that_are_known_without_torch_are_those_of_the_registry() -> None:
+    """In a new process, because other tests register networks."""
+    script = "import tembed, tembed.plugins; assert sorted(tembed.plugins.NETWORKS) == tembed.list_models()"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import tyro
 
 from tembed.cli import renamed_flag
+from tembed.errors import counted
+from tembed.plugins import check_model_name
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ def main(arguments: list[str]) -> int:
         for name in builtin_names():
             print(f"{name:<12}{load_grid(name).about}")
         return 0
+    for name in command.models:
+        check_model_name(name)
     changes = {
         "data": list(command.data) or None,
         "model": list(command.models) or None,
@@ -78,11 +82,11 @@ def main(arguments: list[str]) -> int:
     root, runs = str(default_root().absolute()), locate_runs(grid.recipes, command.out.absolute())
     check_datasets(grid, root, stored=not command.dry_run)
     if command.dry_run:
-        from tembed.experiments.grid.preview import preview
+        from tembed.experiments.grid.preview import preview, startup_seconds
 
         local = command.engine == "local"
         local_engine = LocalEngine(root, command.jobs if local else None, command.threads or command.cpus)
-        print(preview(grid, runs, root, local_engine.threads, local_engine.jobs if local else None))
+        print(preview(grid, runs, root, local_engine.threads, local_engine.jobs if local else None, startup_seconds()))
         return 0
     engine = make_engine(
         command.engine,
@@ -97,7 +101,7 @@ def main(arguments: list[str]) -> int:
     from tembed.experiments.grid.scheduler import Scheduler
     from tembed.training.stopping import listening
 
-    progress.say(f"{grid.name}: {len(runs)} runs in {command.out}, {engine}")
+    progress.say(f"{grid.name}: {counted(len(runs), 'run')} in {command.out}, {engine}")
     with listening() as stop_request:
         outcome = Scheduler(runs, engine, progress, stop_request, command.retry).run()
     print(outcome.text())

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tembed.cli import renamed_flag
-from tembed.models.foreign import own_module, with_block
-from tembed.plugins import name_plugins
+from tembed.plugins import check_model_name, name_plugins
 from tembed.training.distributed.hardware import Hardware, first_process, under_torchrun
 from tembed.training.optimizers import optimizer_names
 from tembed.training.recipe import PRESETS, Constants, Recipe
@@ -54,6 +53,8 @@ class Train:
     @property
     def recipe(self) -> Recipe:
         """The settings as the plain recipe that Python code would give."""
+        from tembed.models.foreign import with_block
+
         recipe = Recipe(**{each.name: getattr(self.settings, each.name) for each in dataclasses.fields(Recipe)})
         return dataclasses.replace(recipe, model=with_block(recipe.model, self.block))
 
@@ -71,6 +72,9 @@ def main(arguments: list[str]) -> int:
 
 def train_command(arguments: list[str]) -> int:
     command = parse(arguments)
+    check_model_name(command.settings.model)
+    from tembed.models.foreign import own_module
+
     if module := own_module(command.settings.model):
         name_plugins([module])  # the user named it on this command
     from tembed.machine import WaitingPolicy

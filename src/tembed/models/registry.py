@@ -1,6 +1,5 @@
 """The networks by name: ``create_model("rn26-embed")``, or by the paper's label, ``create_model("RN26-Ours")``."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
 from tembed.models.origin import Origin
 from tembed.paper import LABELS
+from tembed.plugins import plain_name, unknown_model
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
 """Options of `FeatureEmbedding` that the ``-embed`` networks accept."""
@@ -68,8 +68,8 @@ def register_model(
     """
     if name in _ENTRIES:
         raise TembedError(f"a model named {name!r} is already registered")
-    if name != _plain(name):
-        raise TembedError(f"`name` is {name!r}; it must be in lower case with hyphens: {_plain(name)!r}")
+    if name != plain_name(name):
+        raise TembedError(f"`name` is {name!r}; it must be in lower case with hyphens: {plain_name(name)!r}")
     if block not in ("auto", "embed", "aux", None):
         raise TembedError(f"`block` is {block!r}; it must be 'auto', 'embed', 'aux' or None")
     label = label or LABELS.get(name)
@@ -98,12 +98,10 @@ def canonical_name(name: str) -> str:
     """The registered name for a name or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
     if is_foreign(name):
         return str(parse_foreign(name))
-    plain = _plain(name)
-    plain = next((info.name for info in _ENTRIES.values() if info.label and _plain(info.label) == plain), plain)
+    plain = plain_name(name)
+    plain = next((info.name for info in _ENTRIES.values() if info.label and plain_name(info.label) == plain), plain)
     if plain not in _ENTRIES:
-        near = difflib.get_close_matches(plain, _ENTRIES, n=3, cutoff=0.5)
-        hint = f"did you mean one of these: {', '.join(near)}?" if near else f"choose from: {', '.join(list_models())}"
-        raise TembedError(f"unknown model {name!r}; {hint}")
+        raise unknown_model(name, _ENTRIES)
     return plain
 
 
@@ -146,10 +144,6 @@ def _not_registered(name: object, *_: Any, **__: Any) -> Network:
 def shrinks_early(input_size: int) -> bool:
     """Whether images are large enough for the Mini-ImageNet layout (appendix A)."""
     return input_size >= 64
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("_", "-").rstrip(".")
 
 
 def _with_maximizer(info: ModelInfo, options: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from torch import nn
 
 from tembed.attachment.frozen import Frozen
 from tembed.data.batches import Batches
-from tembed.errors import TembedError
+from tembed.errors import TembedError, counted
 from tembed.files import Lock, explained, locked
 from tembed.losses import EmbeddingLoss
 from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
@@ -188,8 +188,9 @@ class Training:
         """Train from the current state to the end."""
         epochs = self.recipe.epochs
         self.progress.say(
-            f"training {self.recipe.model} on {self.images:,} images of {self.recipe.data} in {self.run.folder}: "
-            f"{epochs} epochs of {self.steps:,} steps, {self.hardware}, {torch.get_num_threads()} threads"
+            f"training {self.recipe.model} on {counted(self.images, 'image')} of {self.recipe.data} in "
+            f"{self.run.folder}: {counted(epochs, 'epoch')} of {counted(self.steps, 'step')}, {self.hardware}, "
+            f"{counted(torch.get_num_threads(), 'thread')}"
         )
         self._show()
         while self.state.epoch < epochs:

@@ -49,7 +49,7 @@ class Trained:
     @property
     def fit(self) -> Fit:
         """How an oblong picture becomes a square for this network: as in the import of its dataset."""
-        fit = self.about.get("fit")
+        fit: Any = self.about.get("fit")
         return fit if fit in get_args(Fit) else "crop"
 
     def __repr__(self) -> str:

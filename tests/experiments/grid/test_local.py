@@ -14,7 +14,7 @@ from support.grids import MINE, left_by, runs_of, start_grid, wait_until_trainin
 from support.kills import starts
 
 from tembed.cli.main import main
-from tembed.experiments.grid import preview
+from tembed.experiments.grid import engines, preview
 from tembed.experiments.grid.cluster import run_on_node
 from tembed.experiments.grid.engines import LocalEngine, make_job
 from tembed.experiments.grid.runs import locate_runs
@@ -131,7 +131,8 @@ def test_a_damaged_run_fails_alone(mine: Path, tmp_path: Path) -> None:
     assert other.state() == "new"
 
 
-def test_jobs_and_threads_share_the_cores() -> None:
+def test_jobs_and_threads_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert (LocalEngine("").jobs, LocalEngine("").threads) == (cores(), 1)
     assert LocalEngine("", jobs=1).threads == cores()
     assert LocalEngine("", threads=cores()).jobs == 1
@@ -144,6 +145,7 @@ def test_a_dry_run_lists_the_runs_and_warns_of_runs_that_take_days(
     grid = tmp_path / "long.toml"
     grid.write_text('model = "rn26"\ndata = "dots"\nepochs = [1, 1000000]')
     monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.01)
+    monkeypatch.setattr(preview, "startup_seconds", lambda: 0.0)  # starts a process
     assert main(["grid", str(grid), "--dry-run", "--threads", "1", "--out", str(tmp_path / "runs")]) == 0
     output = capsys.readouterr().out
     assert "new    0/1000000" in output
@@ -196,6 +198,7 @@ def test_the_former_flag_of_the_preset_is_read_with_a_notice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.01)
+    monkeypatch.setattr(preview, "startup_seconds", lambda: 0.0)  # starts a process
     grid = tmp_path / "mine.toml"
     grid.write_text('model = "rn26"\ndata = "dots"')
     for flag in (["--recipe", "fast"], ["--recipe=fast"]):
@@ -259,3 +262,43 @@ def test_a_job_names_the_plugins_of_this_process(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TEMBED_PLUGINS", "one,two.three")
     (run,) = locate_runs((Recipe.fast("rn26", "dots").complete(),), tmp_path)
     assert make_job(run, "", 1, 60.0).plugins == ["one", "two.three"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "expected"),
+    [
+        (None, {}, (4, 1)),
+        ("2", {}, (2, 2)),
+        ("3", {}, (1, 3)),
+        ("2", {"jobs": 3}, (3, 2)),
+        ("2", {"threads": 1}, (4, 1)),
+        ("2,1", {}, (2, 2)),
+        ("many", {}, (4, 1)),
+        ("0", {}, (4, 1)),
+    ],
+)
+def test_the_local_engine_takes_its_threads_from_the_environment(
+    variable: str | None, given: dict[str, int], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "cores", lambda: 4)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    engine = LocalEngine("root", **given)
+    assert (engine.jobs, engine.threads) == expected
+    assert str(engine).endswith("1 thread each" if expected[1] == 1 else f"{expected[1]} threads each")
+
+
+@pytest.mark.process
+def test_an_estimate_includes_the_start_of_each_run(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0.1 < preview.startup_seconds() < 600
+    grid = load_grid(str(mine))
+    runs = locate_runs(grid.recipes, tmp_path)
+    monkeypatch.setattr(preview, "measure_speed", lambda *_: preview.Speed(0.0, 0.0))
+    monkeypatch.setattr(preview, "data_size", lambda *_: preview.DataSize(8, 10, 65, 15, 20))
+    assert "about 1 s of work left" in preview.preview(grid, runs, "root", 1, None)
+    shown = preview.preview(grid, runs, "root", 1, None, startup=60.0)
+    assert f"about {len(runs)} min of work left" in shown
+    assert "with 1 thread per run" in shown

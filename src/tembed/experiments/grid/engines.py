@@ -1,13 +1,14 @@
 """Engines start workers somewhere. `LocalEngine` starts a few at a time on this machine."""
 
+import os
 import subprocess
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, counted
 from tembed.experiments.grid.runs import GridRun
 from tembed.experiments.grid.worker import BUSY, STOPPED, GridJob, exit_reason, request_stop, start_worker
-from tembed.machine import cores
+from tembed.machine import cores, wanted_threads
 from tembed.plugins import named_plugins
 
 ExitStatus = Literal["finished", "busy", "stopped", "failed", "lost"]
@@ -45,7 +46,8 @@ class LocalEngine:
     """``jobs`` workers at a time on this machine, with ``threads`` threads each.
 
     The default is one job per core with one thread: on two cores, two runs side by side with one thread each finish
-    sooner than one after the other with two threads each. The number of threads affects the last bits of a result.
+    sooner than one after the other with two threads each. ``OMP_NUM_THREADS`` decides the number of threads if
+    ``threads`` does not. The number of threads affects the last bits of a result.
     """
 
     def __init__(
@@ -54,13 +56,14 @@ class LocalEngine:
         for name, value in (("jobs", jobs), ("threads", threads)):
             if value is not None and value < 1:
                 raise TembedError(f"`{name}` is {value}; it must be at least 1")
+        threads = threads or wanted_threads(os.environ)
         self.jobs = jobs or max(1, cores() // (threads or 1))
         self.threads = threads or max(1, cores() // self.jobs)
         self.root, self.checkpoint_seconds = root, checkpoint_seconds
         self.running: dict[GridRun, subprocess.Popen[str]] = {}
 
     def __str__(self) -> str:
-        return f"{self.jobs} at a time on this machine, {self.threads} threads each"
+        return f"{self.jobs} at a time on this machine, {counted(self.threads, 'thread')} each"
 
     def has_capacity(self) -> bool:
         return len(self.running) < self.jobs

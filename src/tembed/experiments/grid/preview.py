@@ -6,6 +6,9 @@ takes seconds, as with 600 samples, is measured on a few images.
 """
 
 import itertools
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +18,7 @@ import torch
 from tembed.data import dataset
 from tembed.data.sources import open_dataset
 from tembed.data.splits import split_indices
-from tembed.errors import TembedError
+from tembed.errors import TembedError, counted
 from tembed.experiments.grid.runs import GridRun
 from tembed.experiments.grid.specification import Grid
 from tembed.losses import EmbeddingLoss
@@ -51,8 +54,11 @@ class Speed:
     evaluate: float
 
 
-def preview(grid: Grid, runs: list[GridRun], root: str, threads: int, jobs: int | None) -> str:
-    """The table, the total, and warnings. ``jobs``: the number of runs at a time, if known."""
+def preview(grid: Grid, runs: list[GridRun], root: str, threads: int, jobs: int | None, startup: float = 0.0) -> str:
+    """The table, the total, and warnings.
+
+    ``jobs``: the number of runs at a time, if known. ``startup``: the seconds that a worker needs before it trains.
+    """
     torch.set_num_threads(threads)
     rows, warnings, left = [("run", "state", "epochs", "time left")], {}, []
     speeds: dict[object, Speed] = {}
@@ -64,18 +70,28 @@ def preview(grid: Grid, runs: list[GridRun], root: str, threads: int, jobs: int 
         key, size = _speed_key(recipe), data_size(recipe, root)
         if key not in speeds:
             speeds[key] = measure_speed(recipe, size)
-        left.append(run_seconds(recipe, size, speeds[key], done))
+        left.append(startup + run_seconds(recipe, size, speeds[key], done))
         rows.append((run.name, state, f"{done}/{recipe.epochs}", duration(left[-1])))
         if left[-1] > DAY:
             warnings[key] = f"warning: {_describe(recipe)} needs about {duration(left[-1])} per run"
-    total = f"{len(runs)} runs, {len(runs) - len(left)} of them finished; about {duration(sum(left))} of work left"
+    finished = f"{counted(len(runs), 'run')}, {len(runs) - len(left)} of them finished"
+    total = f"{finished}; about {duration(sum(left))} of work left"
     if jobs is not None and jobs > 1 and left:
         total += f", {duration(max(sum(left) / jobs, max(left)))} with {jobs} runs at a time"
     lines = [f"{grid.name}: {grid.about}" if grid.about else grid.name, "", *_aligned(rows), "", total]
     if left:
-        lines.append(f"This is a rough estimate from a few steps on this machine with {threads} threads per run.")
+        lines.append(
+            f"This is a rough estimate from a few steps on this machine with {counted(threads, 'thread')} per run."
+        )
     failed = [f"failed before: {run.name}: {reason}" for run in runs if (reason := run.failure())]
     return "\n".join([*lines, *warnings.values(), *failed])
+
+
+def startup_seconds() -> float:
+    """The time that a worker needs to start Python and load torch, measured by starting one."""
+    with _Stopwatch(resource.RUSAGE_CHILDREN) as watch:
+        subprocess.run([sys.executable, "-c", "import tembed.training.loop"], check=True)
+    return watch.seconds
 
 
 def data_size(recipe: Recipe, root: str) -> DataSize:
@@ -132,13 +148,19 @@ def _evaluation_seconds(model: torch.nn.Module, size: DataSize, slow: bool) -> f
 class _Stopwatch:
     """Wall time, or CPU time if that is smaller: then other processes used the machine meanwhile."""
 
+    def __init__(self, whose: int = resource.RUSAGE_SELF):
+        self.whose = whose
+
+    def _times(self) -> tuple[float, float]:
+        used = resource.getrusage(self.whose)
+        return time.perf_counter(), used.ru_utime + used.ru_stime
+
     def __enter__(self) -> "_Stopwatch":
-        self.start = time.perf_counter(), time.process_time()
+        self.start = self._times()
         return self
 
     def __exit__(self, *_: object) -> None:
-        wall, cpu = self.start
-        self.seconds = min(time.perf_counter() - wall, time.process_time() - cpu)
+        self.seconds = min(end - start for start, end in zip(self.start, self._times(), strict=True))
 
 
 def run_seconds(recipe: Recipe, size: DataSize, speed: Speed, epochs_done: int = 0) -> float:
