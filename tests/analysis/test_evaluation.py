@@ -19,7 +19,7 @@ from tembed.cli.main import main
 from tembed.data import import_images, load
 from tembed.training import evaluate, evaluate_in_detail, load_trained
 from tembed.training.evaluation import Detailed
-from tembed.training.measures import Predictions
+from tembed.training.prediction.measures import Predictions
 
 CLASSES = ("Ibizan hound", "Tibetan mastiff", "Würstchen, 犬 | <b>")
 

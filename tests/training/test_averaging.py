@@ -41,6 +41,8 @@ def test_the_tested_weights_are_the_mean_of_the_last_half(
     chosen = {1: after_step[3:4], 2: after_step[4:8]}[best_epoch]
     found = load(averaged.folder).state_dict()
     for name, tensor in found.items():
+        if "running_" in name:  # BN statistics are measured again after so few steps
+            continue
         last = chosen[-1][name]
         mean = torch.stack([each[name] for each in chosen]).mean(0) if last.is_floating_point() else last
         torch.testing.assert_close(tensor, mean, msg=name)

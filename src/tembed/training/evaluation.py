@@ -19,7 +19,7 @@ from tembed.reporting.progress import Progress
 from tembed.training.distributed.process_group import SINGLE_PROCESS, Forward, ProcessGroup
 from tembed.training.environment import reproducible
 from tembed.training.inputs import EVAL_BATCH
-from tembed.training.measures import Predictions
+from tembed.training.prediction.measures import Predictions
 from tembed.training.schedule import derived_seed
 from tembed.training.weights import Source, Trained, as_trained, named
 

@@ -36,6 +36,7 @@ from tembed.training.environment import reproducible
 from tembed.training.evaluation import Evaluation, evaluate_batches
 from tembed.training.inputs import Inputs, balancing_weights, load_inputs, resized
 from tembed.training.optimizers import make_optimizer
+from tembed.training.recalibration import recalibrate, recalibrates, staleness_warning
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
@@ -192,6 +193,8 @@ class Training:
             f"{self.run.folder}: {counted(epochs, 'epoch')} of {counted(self.steps, 'step')}, {self.hardware}, "
             f"{counted(torch.get_num_threads(), 'thread')}"
         )
+        if warning := staleness_warning(self.recipe, self.steps):
+            self.progress.say(warning)
         self._show()
         while self.state.epoch < epochs:
             self.train_epoch()
@@ -253,6 +256,8 @@ class Training:
         state, recipe = self.state, self.recipe
         start = time.perf_counter()
         model = self.averaging.of(state, self.model)
+        if recalibrates(recipe, self.steps):
+            recalibrate(model, self.inputs, self.group, self.forward if model is self.model else None)
         with measured_share(model) as share:
             val = self._evaluate("validation", self.inputs.val, model)
         seconds = state.sums.seconds + time.perf_counter() - start

@@ -6,7 +6,7 @@ import numpy as np
 
 from tembed.analysis.figures import figure, literal
 from tembed.extras import needs
-from tembed.training.measures import BINS, Predictions
+from tembed.training.prediction.measures import BINS, Predictions
 
 COUNTED = 25
 """Up to this many classes, the cells show their counts."""

@@ -12,7 +12,7 @@ from tembed.analysis.figures import figure_png, image_png
 from tembed.files import write_file, write_json
 from tembed.reporting.document import Element, Heading, Items, Picture, Table, Text, write_document
 from tembed.training.evaluation import Detailed
-from tembed.training.measures import ClassMeasure, Predictions
+from tembed.training.prediction.measures import ClassMeasure, Predictions
 
 WORST = 24
 """Images on the contact sheet."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tembed.training.measures import BINS, Predictions
+from tembed.training.prediction.measures import BINS, Predictions
 
 
 def made(labels: list[int], probabilities: np.ndarray, patches: np.ndarray | None = None) -> Predictions:

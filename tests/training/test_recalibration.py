@@ -1,0 +1,99 @@
+"""Statistics of batch normalisation that are measured again after an epoch of few steps."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tembed.data.types import ImageSet
+from tembed.reporting.progress import Progress
+from tembed.training import Recipe, evaluate, train
+from tembed.training.distributed.process_group import SINGLE_PROCESS
+from tembed.training.inputs import Inputs, load_inputs
+from tembed.training.recalibration import FEW_STEPS, recalibrate, recalibrates, staleness_warning
+
+pytestmark = pytest.mark.usefixtures("use_worlds")
+
+
+class Lines(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+class Frozen(nn.BatchNorm2d):
+    def train(self, mode: bool = True) -> "Frozen":
+        return super().train(False)
+
+
+def whole(images: ImageSet, inputs: Inputs) -> torch.Tensor:
+    """All images at once, normalised."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in (inputs.train.mean, inputs.train.std))
+    return (images.images / 255 - mean) / std
+
+
+def test_the_statistics_are_those_of_all_training_images() -> None:
+    inputs = load_inputs(Recipe.fast("rn26", "tiny").complete())
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), Frozen(4))
+    norm, frozen = model[1], model[2]
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert isinstance(frozen, nn.BatchNorm2d)
+    frozen.running_mean.fill_(7.0)  # type: ignore[union-attr]
+    norm.num_batches_tracked.fill_(3)  # type: ignore[union-attr]
+    model.eval()
+    recalibrate(model, inputs, SINGLE_PROCESS)
+    with torch.no_grad():
+        values = model[0](whole(inputs.train.images, inputs))
+    torch.testing.assert_close(norm.running_mean, values.mean((0, 2, 3)), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(norm.running_var, values.var((0, 2, 3)), atol=1e-4, rtol=1e-3)
+    assert (frozen.running_mean == 7).all(), "a frozen layer keeps its statistics"
+    assert norm.momentum == 0.1
+    assert norm.num_batches_tracked == 3
+    assert not model.training
+
+
+def test_several_batches_count_equally(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tembed.training.recalibration.EVAL_BATCH", 50)  # 130 images: 44 + 44 + 42
+    inputs = load_inputs(Recipe.fast("rn26", "tiny").complete())
+    norm = nn.BatchNorm2d(3)
+    recalibrate(norm, inputs, SINGLE_PROCESS)
+    parts = whole(inputs.train.images, inputs).split(44)
+    assert len(parts) == 3
+    expected = torch.stack([part.mean((0, 2, 3)) for part in parts]).mean(0)
+    torch.testing.assert_close(norm.running_mean, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_only_other_presets_recalibrate_and_only_short_epochs() -> None:
+    paper, fast = Recipe.paper("rn26", "tiny"), Recipe.fast("rn26", "tiny")
+    assert recalibrates(fast, FEW_STEPS - 1)
+    assert not recalibrates(fast, FEW_STEPS)
+    assert not recalibrates(paper, 1)
+    short = Recipe.paper("rn26", "tiny", epochs=2)
+    assert "after 8 steps" in (staleness_warning(short, 4) or "")
+    assert staleness_warning(Recipe.paper("rn26", "tiny", epochs=13), 4) is None
+    assert staleness_warning(fast, 4) is None
+
+
+def test_a_few_steps_are_evaluated_with_the_statistics_of_their_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same steps with stale statistics have a higher loss than with measured ones."""
+    recipe, shown = Recipe.fast("rn26", "tiny", epochs=1, batch_size=32), Lines()
+    fresh = train(recipe, tmp_path / "fresh", progress=shown)
+    assert not any("running statistics" in line for line in shown.lines)
+    assert fresh.result is not None
+    assert evaluate(fresh, "val").head == fresh.metrics[0]["val_head"], "the weights file has the new statistics"
+    monkeypatch.setattr("tembed.training.loop.recalibrates", lambda *_: False)
+    stale = train(recipe, tmp_path / "stale")
+    assert stale.metrics[0]["loss"] == fresh.metrics[0]["loss"]
+    assert fresh.metrics[0]["val_head"] < stale.metrics[0]["val_head"]
+
+
+def test_a_short_run_of_the_paper_preset_warns(tmp_path: Path) -> None:
+    shown = Lines()
+    train(Recipe.paper("rn26", "dots", epochs=1), tmp_path / "run", progress=shown)
+    (line,) = [line for line in shown.lines if "running statistics" in line]
+    assert line.startswith("warning: after 2 steps")
