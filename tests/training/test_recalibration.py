@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from tembed.data.types import ImageSet
 from tembed.reporting.progress import Progress
 from tembed.training import Recipe, evaluate, train
 from tembed.training.distributed.process_group import SINGLE_PROCESS
-from tembed.training.inputs import Inputs, load_inputs
+from tembed.training.inputs import load_inputs
 from tembed.training.recalibration import FEW_STEPS, recalibrate, recalibrates, staleness_warning
 
 pytestmark = pytest.mark.usefixtures("use_worlds")
@@ -29,14 +28,9 @@ class Frozen(nn.BatchNorm2d):
         return super().train(False)
 
 
-def whole(images: ImageSet, inputs: Inputs) -> torch.Tensor:
-    """All images at once, normalised."""
-    mean, std = (torch.tensor(values)[:, None, None] for values in (inputs.train.mean, inputs.train.std))
-    return (images.images / 255 - mean) / std
-
-
-def test_the_statistics_are_those_of_all_training_images() -> None:
-    inputs = load_inputs(Recipe.fast("rn26", "tiny").complete())
+def test_the_statistics_are_the_means_over_the_batches_of_an_epoch() -> None:
+    """130 images in batches of 48: the last batch has 34 and counts less."""
+    train = load_inputs(Recipe.fast("rn26", "tiny", batch_size=48).complete()).train
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), Frozen(4))
     norm, frozen = model[1], model[2]
     assert isinstance(norm, nn.BatchNorm2d)
@@ -44,26 +38,19 @@ def test_the_statistics_are_those_of_all_training_images() -> None:
     frozen.running_mean.fill_(7.0)  # type: ignore[union-attr]
     norm.num_batches_tracked.fill_(3)  # type: ignore[union-attr]
     model.eval()
-    recalibrate(model, inputs, SINGLE_PROCESS)
+    recalibrate(model, train, 2, SINGLE_PROCESS)
     with torch.no_grad():
-        values = model[0](whole(inputs.train.images, inputs))
-    torch.testing.assert_close(norm.running_mean, values.mean((0, 2, 3)), atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(norm.running_var, values.var((0, 2, 3)), atol=1e-4, rtol=1e-3)
+        values = [model[0](images) for images, _ in train.epoch(2)]
+    assert [len(batch) for batch in values] == [48, 48, 34]
+    mean, variance = (
+        sum(len(batch) / 130 * getattr(batch, which)((0, 2, 3)) for batch in values) for which in ("mean", "var")
+    )
+    torch.testing.assert_close(norm.running_mean, mean, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(norm.running_var, variance, atol=1e-5, rtol=1e-4)
     assert (frozen.running_mean == 7).all(), "a frozen layer keeps its statistics"
     assert norm.momentum == 0.1
     assert norm.num_batches_tracked == 3
     assert not model.training
-
-
-def test_several_batches_count_equally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tembed.training.recalibration.EVAL_BATCH", 50)  # 130 images: 44 + 44 + 42
-    inputs = load_inputs(Recipe.fast("rn26", "tiny").complete())
-    norm = nn.BatchNorm2d(3)
-    recalibrate(norm, inputs, SINGLE_PROCESS)
-    parts = whole(inputs.train.images, inputs).split(44)
-    assert len(parts) == 3
-    expected = torch.stack([part.mean((0, 2, 3)) for part in parts]).mean(0)
-    torch.testing.assert_close(norm.running_mean, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_only_other_presets_recalibrate_and_only_short_epochs() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tembed.cli import renamed_flag
+from tembed.cli.renamed import renamed_flag
 
 SHOWN = 5
 """Classes and confusions on the terminal; the report has all."""

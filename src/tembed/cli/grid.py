@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tembed.cli import renamed_flag
+from tembed.cli.renamed import renamed_flag
 from tembed.errors import counted
 from tembed.plugins import check_model_name
 

@@ -257,7 +257,8 @@ class Training:
         start = time.perf_counter()
         model = self.averaging.of(state, self.model)
         if recalibrates(recipe, self.steps):
-            recalibrate(model, self.inputs, self.group, self.forward if model is self.model else None)
+            forward = self.forward if model is self.model else None
+            recalibrate(model, self.inputs.train, state.epoch, self.group, forward)
         with measured_share(model) as share:
             val = self._evaluate("validation", self.inputs.val, model)
         seconds = state.sums.seconds + time.perf_counter() - start

@@ -9,7 +9,6 @@ from torch import nn
 
 from tembed.data.batches import Batches
 from tembed.training.distributed.process_group import Forward, ProcessGroup
-from tembed.training.inputs import EVAL_BATCH, Inputs
 from tembed.training.recipe import Recipe
 
 FEW_STEPS = 50
@@ -34,10 +33,12 @@ def staleness_warning(recipe: Recipe, steps: int) -> str | None:
 
 
 @torch.no_grad()
-def recalibrate(model: nn.Module, inputs: Inputs, group: ProcessGroup, forward: Forward | None = None) -> None:
-    """Replace the running statistics by those of all training images, without augmentation.
+def recalibrate(
+    model: nn.Module, train: Batches, epoch: int, group: ProcessGroup, forward: Forward | None = None
+) -> None:
+    """Replace the running statistics by the means over all batches of an epoch, each by its number of images.
 
-    Frozen layers, which stay in evaluation mode when the model trains, keep theirs. All processes compute the same.
+    Frozen layers, which stay in evaluation mode when the model trains, keep theirs.
     """
     was_training = model.training
     model.train()
@@ -46,18 +47,12 @@ def recalibrate(model: nn.Module, inputs: Inputs, group: ProcessGroup, forward: 
     momenta = [layer.momentum for layer in layers]
     seen = [layer.num_batches_tracked for layer in layers]
     before = [None if number is None else number.clone() for number in seen]
-    images, count = inputs.train.images, len(inputs.train.images)
-    batches = Batches(
-        images,
-        -(-count // -(-count // EVAL_BATCH)),  # batches of equal size, so that each has the same weight
-        mean=inputs.train.mean,
-        std=inputs.train.std,
-        augment=False,
-    )
-    for step, (pixels, _) in enumerate(batches.epoch(0)):
+    done = 0
+    for step, (images, _) in enumerate(train.epoch(epoch)):
+        done += train.count(step)
         for layer in layers:
-            layer.momentum = 1 / (step + 1)  # the running mean becomes the mean of all batches
-        (forward or model)(*group.to_device(pixels))
+            layer.momentum = train.count(step) / done  # the running mean becomes the mean of the batches so far
+        (forward or model)(*group.to_device(images))
     for layer, momentum, number, old in zip(layers, momenta, seen, before, strict=True):
         layer.momentum = momentum
         if number is not None and old is not None:

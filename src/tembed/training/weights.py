@@ -130,7 +130,7 @@ def _load_trained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]
     return Trained(model.eval(), recipe, classes, size, mean, std, about)
 
 
-Source = str | Path | Run | Trained | Network
+Source = str | Path | Run | Trained | AnyNetwork
 """What `as_trained` takes: what `load` takes, an open run, a `Trained`, or a model that `load` returned."""
 
 
@@ -143,7 +143,7 @@ def named(source: Source) -> str:
 
 def as_trained(source: Source, accelerator: str = "auto") -> Trained:
     """The trained model of any source, on a GPU if there is one and ``accelerator`` allows it."""
-    if isinstance(source, Network):
+    if isinstance(source, AnyNetwork):
         trained = _of_model(source)
     elif isinstance(source, Trained):
         trained = source
@@ -154,7 +154,7 @@ def as_trained(source: Source, accelerator: str = "auto") -> Trained:
     return trained
 
 
-def _of_model(model: Network) -> Trained:
+def _of_model(model: AnyNetwork) -> Trained:
     """The model with what `load` noted about it."""
     known = model.origin
     if known is None or known.recipe is None or known.classes is None or known.mean is None or known.std is None:
