@@ -26,6 +26,8 @@ MANY = 10_000
 """From this many points on, the forces are interpolated (FFT) instead of summed over a tree (Barnes-Hut)."""
 EARLY, LATE = 250, 500
 """Steps with exaggerated attraction, and without."""
+FAST_POINTS, FAST_NEIGHBOURS = 2500, 5
+"""A fast map has this many points by t-SNE, and each other point at the mean of this many of its neighbours."""
 KIND = "map"
 """Marks a cache file as one of a map."""
 
@@ -83,9 +85,32 @@ def _tsne(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
     return np.asarray(embedding, np.float32)
 
 
-def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: str) -> Floats:
-    """The same as `_tsne`, read from ``folder`` if it has an undamaged copy, and written there if not."""
+def _fast(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
+    """Like `_tsne` for some points; every other point is at the mean of those that it is nearest to.
+
+    Means are weighted by the inverse distance. The last points are the class vectors and zero, if any: they are drawn
+    like all others.
+    """
+    if len(points) <= FAST_POINTS:
+        return _tsne(points, seed, progress, task)
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(points))[:FAST_POINTS])
+    known = _tsne(points[chosen], seed, progress, task)
+    reduced = torch.from_numpy(principal(points))
+    found = np.empty((len(points), 2), np.float32)
+    for start in range(0, len(points), 4096):
+        distances = torch.cdist(reduced[start : start + 4096], reduced[chosen])
+        near, which = distances.topk(min(FAST_NEIGHBOURS, len(chosen)), largest=False)
+        weights = 1 / (near + 1e-6 * distances.mean() + torch.finfo(torch.float32).tiny)
+        places = torch.from_numpy(known)[which]
+        found[start : start + 4096] = ((weights[..., None] * places).sum(1) / weights.sum(1, keepdim=True)).numpy()
+    found[chosen] = known
+    return found
+
+
+def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: str, fast: bool = False) -> Floats:
+    """The same as `_tsne` or `_fast`, read from ``folder`` if it has an undamaged copy, and written there if not."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
+    settings += f" {FAST_POINTS} {FAST_NEIGHBOURS}" if fast else ""
     digest = hashlib.sha256(settings.encode())
     digest.update(np.ascontiguousarray(points).data)
     path = folder / f"map-{digest.hexdigest()[:16]}.safetensors"
@@ -94,7 +119,7 @@ def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: s
             return read_checksummed(path, KIND)[0]["map"].numpy()
         except TembedError as error:
             progress.say(f"computing the map again: {error}")
-    found = _tsne(points, seed, progress, task)
+    found = (_fast if fast else _tsne)(points, seed, progress, task)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(path, checksummed_bytes({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
@@ -117,16 +142,24 @@ class Stoppable(Progress):
 
 
 def map_all(
-    spaces: dict[str, Floats], folder: Path | None, seed: int = 0, progress: Progress = SILENT
+    spaces: dict[str, Floats],
+    folder: Path | None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+    *,
+    fast: bool = False,
 ) -> dict[str, Floats]:
-    """The maps of several sets of points, one on each core, cached in ``folder`` if one is given."""
+    """The maps of several sets of points, one on each core, cached in ``folder`` if one is given.
+
+    ``fast``: t-SNE of `FAST_POINTS` points only, with all others beside them.
+    """
     stoppable = Stoppable(progress)
 
     def one(name: str) -> Floats:
         task = f"t-SNE of {name}"
         if folder is None:
-            return _tsne(spaces[name], seed, stoppable, task)
-        return _cached(spaces[name], folder, seed, stoppable, task)
+            return (_fast if fast else _tsne)(spaces[name], seed, stoppable, task)
+        return _cached(spaces[name], folder, seed, stoppable, task, fast)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
         warnings.simplefilter("ignore")  # from the packages that openTSNE uses

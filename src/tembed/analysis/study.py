@@ -30,7 +30,8 @@ from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 from tembed.models import model_info
 from tembed.reporting.progress import SILENT, Progress
-from tembed.training import Trained, load_trained
+from tembed.training import Trained
+from tembed.training.weights import as_trained
 
 TITLES = {
     "baseline": "baseline, input of stage 4",
@@ -61,6 +62,11 @@ class Analysis:
     seed: int
     cache: Path | None
     progress: Progress = SILENT
+    fast_maps: bool = False
+
+    def __repr__(self) -> str:
+        points = f"{len(self.features.image_of):,} points of {len(self.sample):,} images"
+        return f"Analysis({self.source}, {self.trained.recipe.model} on {self.data}: {points})"
 
     @property
     def features(self) -> Features:
@@ -122,7 +128,9 @@ class Analysis:
     @cached_property
     def geometry_maps(self) -> dict[str, Floats]:
         """The maps of Fig. 5, by the names of `spaces_of`."""
-        return map_all(spaces_of(self.features, self.baseline), self.cache, self.seed, self.progress)
+        return map_all(
+            spaces_of(self.features, self.baseline), self.cache, self.seed, self.progress, fast=self.fast_maps
+        )
 
     @cached_property
     def sprite_maps(self) -> dict[str, Floats]:
@@ -135,7 +143,7 @@ class Analysis:
         embedding, values = self.features.embedding, self.features.values
         if embedding is not None and values is not None:
             spaces["embedding vectors"] = np.concatenate([embedding, values, np.zeros_like(values[:1])])
-        return map_all(spaces, self.cache, self.seed, self.progress)
+        return map_all(spaces, self.cache, self.seed, self.progress, fast=self.fast_maps)
 
     # --- words and claims
 
@@ -164,7 +172,8 @@ class Analysis:
     def geometry(self) -> Any:
         """Fig. 5 as a matplotlib figure."""
         labels = self.features.labels[self.features.image_of]  # the same for the baseline
-        panels = [(TITLES[name], coordinates, labels) for name, coordinates in self.geometry_maps.items()]
+        titles = TITLES | {"baseline": f"baseline ({Path(self.baseline_source or '').name[-40:]}), input of stage 4"}
+        panels = [(titles[name], coordinates, labels) for name, coordinates in self.geometry_maps.items()]
         named = None if self.groups is None or self.group_of is None else (list(self.groups), self.group_of)
         return geometry_figure(panels, self.classes, self.colours, named)
 
@@ -207,16 +216,19 @@ def analyze(
     cache: str | Path | None = None,
     root: str | Path | None = None,
     progress: Progress | None = None,
+    fast_maps: bool = False,
+    accelerator: str = "auto",
 ) -> Analysis:
     """Extract the features of a run, a weights file or shipped weights on test images of its dataset.
 
     ``baseline``: another run on the same dataset to compare with. ``also``: further seeds of the run, of the baseline,
     of the ``-aux`` and of the ``-1x1`` network. ``images_per_class``: by default the paper's 80, or as many as there
     are. ``groups``: super-classes to use instead of the dataset's own. ``cache``: a folder that keeps features and
-    maps, so that they are computed once.
+    maps, so that they are computed once. ``fast_maps``: maps of few points, with the others beside them.
+    ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
     progress = progress or SILENT
-    trained = load_trained(source)
+    trained = as_trained(source, accelerator)
     recipe = trained.recipe
     if not model_info(recipe.model).has_scores:
         raise TembedError(
@@ -233,6 +245,10 @@ def analyze(
     else:
         images = sample(splits.test, images_per_class, seed)
     found = sort_runs(source, trained, baseline, also)
+    for name, other in found.baseline:
+        other.model.to(next(trained.model.parameters()).device)
+        if model_info(other.recipe.model).has_block:
+            progress.say(f"note: the baseline {name} is {other.recipe.model}, which has the block too")
     folder = None if cache is None else Path(cache)
     chosen = np.sort(np.random.default_rng(seed).permutation(len(splits.train))[:CALIBRATION])
     given = Networks(
@@ -255,6 +271,7 @@ def analyze(
         seed=seed,
         cache=folder,
         progress=progress,
+        fast_maps=fast_maps,
     )
 
 

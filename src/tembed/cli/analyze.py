@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -32,6 +32,10 @@ class Analyze:
     """the seed of the sample of images, the maps and the words"""
     out: Path | None = None
     """the folder for the files; default: RUN/analysis for a run folder, else analysis/NAME"""
+    fast_maps: bool = False
+    """t-SNE of 2,500 points only, with the others beside them: a first look in a fraction of the time"""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
     """print only where the report is"""
 
@@ -59,6 +63,8 @@ def main(arguments: list[str]) -> int:
             seed=command.seed,
             cache=out / "cache",
             progress=progress,
+            fast_maps=command.fast_maps,
+            accelerator=command.accelerator,
         )
         report = write_analysis(found, out, page="page/index.html")
         page = build_page(found, out / "page", network=(out / "page" / "network").exists())
