@@ -52,6 +52,8 @@ def test_the_calibration_error_is_the_mean_gap_over_bins() -> None:
             expected += len(inside) / len(found) * gap
     assert found.calibration_error == pytest.approx(expected)
     assert sum(one.images for one in found.calibration()) == len(found)
+    filled = [one for one in found.calibration() if one.images]
+    assert all(one.low < one.confidence <= one.low + 1 / BINS + 1e-9 for one in filled)
 
 
 def test_a_sure_network_that_is_half_right_is_too_sure_by_half() -> None:
