@@ -245,8 +245,9 @@ def analyze(
     else:
         images = sample(splits.test, images_per_class, seed)
     found = sort_runs(source, trained, baseline, also)
-    for name, other in found.baseline:
+    for _, other in (*found.run, *found.baseline, *found.aux, *found.one_by_one):
         other.model.to(next(trained.model.parameters()).device)
+    for name, other in found.baseline:
         if model_info(other.recipe.model).has_block:
             progress.say(f"note: the baseline {name} is {other.recipe.model}, which has the block too")
     folder = None if cache is None else Path(cache)
