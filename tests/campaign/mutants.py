@@ -49,7 +49,7 @@ AREAS: dict[str, dict[str, str]] = {
     "optimizers": {
         "training/optimizers/muon.py": "tests/training/test_optimizers.py",
         "training/optimizers/__init__.py": "tests/training/test_optimizers.py",
-        "training/averaging.py": "tests/training/test_averaging.py",
+        "training/validation/averaging.py": "tests/training/validation/test_averaging.py",
     },
     "claims": {
         "analysis/claims/hull.py": "tests/analysis/claims",

@@ -20,7 +20,6 @@ from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
 from tembed.models import is_foreign
 from tembed.reporting.progress import Progress
 from tembed.training.attached.starting import start_network
-from tembed.training.averaging import Averaging
 from tembed.training.checkpoints.state import Sums, copy_tensors
 from tembed.training.checkpoints.storage import RunStorage
 from tembed.training.distributed.compiling import compile_stages
@@ -36,13 +35,14 @@ from tembed.training.environment import reproducible
 from tembed.training.evaluation import Evaluation, evaluate_batches
 from tembed.training.inputs import Inputs, balancing_weights, load_inputs, resized
 from tembed.training.optimizers import make_optimizer
-from tembed.training.recalibration import recalibrate, recalibrates, staleness_warning
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
 from tembed.training.schedule import derived_seed, image_side, learning_rate
 from tembed.training.stopping import Stopped, StopRequest, listening
 from tembed.training.transfer import slow_down
-from tembed.training.variance_share import measured_share
+from tembed.training.validation.averaging import Averaging
+from tembed.training.validation.recalibration import recalibrate, recalibrates, staleness_warning
+from tembed.training.validation.variance_share import measured_share
 from tembed.training.weights import AnyNetwork
 
 CHECKPOINT_SECONDS = 60.0

@@ -22,7 +22,7 @@ from tembed.models import Network
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Trained
 from tembed.training.environment import reproducible
-from tembed.training.variance_share import measured_share
+from tembed.training.validation.variance_share import measured_share
 
 IMAGES, IMAGES_UNCUT = 4000, 1000
 """Maximum number of images of `trained_vital_signs`; fewer where every knock-out needs the whole network."""

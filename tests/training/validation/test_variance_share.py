@@ -15,7 +15,7 @@ from tembed.reporting.progress import epoch_line
 from tembed.training import Recipe, load_trained, train
 from tembed.training.distributed.process_group import ProcessGroup
 from tembed.training.inputs import load_inputs
-from tembed.training.variance_share import measured_share
+from tembed.training.validation.variance_share import measured_share
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 

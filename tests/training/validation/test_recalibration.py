@@ -10,7 +10,7 @@ from tembed.reporting.progress import Progress
 from tembed.training import Recipe, evaluate, train
 from tembed.training.distributed.process_group import SINGLE_PROCESS
 from tembed.training.inputs import load_inputs
-from tembed.training.recalibration import FEW_STEPS, recalibrate, recalibrates, staleness_warning
+from tembed.training.validation.recalibration import FEW_STEPS, recalibrate, recalibrates, staleness_warning
 
 pytestmark = pytest.mark.usefixtures("use_worlds")
 
