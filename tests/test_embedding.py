@@ -110,6 +110,12 @@ def test_sizes_below_one_are_refused(kind: type, channels: int, classes: int, na
         kind(channels, classes)
 
 
+def test_one_channel_and_one_class_are_enough() -> None:
+    block = FeatureEmbedding(1, 1, value_dim=1)
+    features, scores = block(torch.randn(2, 1, 3, 3))
+    assert features.shape == scores.shape == (2, 1, 3, 3)
+
+
 def test_smooth_shortcut_pools_two_by_two() -> None:
     block = FeatureEmbedding(6, 4, smooth_shortcut=True)
     f = torch.randn(2, 6, 5, 8)
