@@ -145,7 +145,7 @@ def test_too_few_patches_drop_the_maps_and_not_the_report(tmp_path: Path) -> Non
     """Four test images of two classes have 64 patches; a third class has a single image and is left out."""
     made = generate(220, size=16)
     keep = torch.cat(
-        [torch.nonzero(made.labels == label).flatten()[:count] for label, count in ((0, 10), (1, 10), (2, 3))]
+        [torch.nonzero(made.labels == label).flatten()[:count] for label, count in ((0, 10), (1, 10), (2, 4))]
     )
     images = made.images[keep].permute(0, 2, 3, 1).contiguous().numpy()
     chunk = Chunk(images, made.labels[keep].numpy(), np.zeros(len(keep), np.uint8))
