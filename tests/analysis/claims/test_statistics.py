@@ -121,6 +121,11 @@ def test_undefined_draws_give_no_interval_and_no_verdict() -> None:
     found = control("c", draws, np.zeros(101))
     assert (found.p, found.against) == (1, 1)
     assert claim("n", "p", "d", Evidence([np.full(11, np.nan)])).weights.verdict == "not measured"
+    own, lost = np.linspace(0, 1, 11), np.full(11, np.nan)
+    partly = claim("n", "p", "d", Evidence([own], {"a": [0 * own], "b": [lost]}), notes={"c": Measure(float("nan"))})
+    assert [one.name for one in partly.controls] == ["a"]
+    assert partly.notes == {}
+    assert claim("n", "p", "d", Evidence([own], {"b": [lost]})).weights.verdict == "not measured"
 
 
 def test_evidence_becomes_controls_and_seeds() -> None:

@@ -195,6 +195,11 @@ def claim(
         Seeds(f"{QUANTILE:.0%} of {named}", ours, tuple(float(np.quantile(draws[0], QUANTILE)) for draws in found))
         for named, found in evidence.ranked.items()
     ]
+    controls = [one for one in controls if np.isfinite([one.value.value, one.difference.value]).all()]
+    seeds = [one for one in seeds if np.isfinite([*one.ours, *one.theirs]).all()]
+    if not controls or not seeds:
+        return not_measured(name, paper, "its controls are undefined on these images")
+    shown = {named: found for named, found in (notes or {}).items() if np.isfinite(found.value)}
     return Claim(
         name,
         paper,
@@ -204,5 +209,5 @@ def claim(
         beats(controls),
         over_seeds(seeds, less=less),
         less,
-        dict(notes or {}),
+        shown,
     )
