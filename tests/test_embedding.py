@@ -110,6 +110,14 @@ def test_sizes_below_one_are_refused(kind: type, channels: int, classes: int, na
         kind(channels, classes)
 
 
+def test_deep_supervision_leaves_the_features_alone() -> None:
+    block, f = DeepSupervision(6, 4), torch.randn(2, 6, 5, 8)
+    features, scores = block(f)
+    assert torch.equal(features, f)
+    torch.testing.assert_close(scores, block.match.score(looped_patch_mean(f, (2, 4))))
+    assert torch.equal(block.steps(f).features, f)
+
+
 def test_one_channel_and_one_class_are_enough() -> None:
     block = FeatureEmbedding(1, 1, value_dim=1)
     features, scores = block(torch.randn(2, 1, 3, 3))
