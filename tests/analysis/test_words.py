@@ -1,5 +1,7 @@
 """Words are k-means centres with their nearest patches."""
 
+from dataclasses import replace
+
 import numpy as np
 from support.features import made_features
 
@@ -67,3 +69,17 @@ def test_few_patches_make_few_words() -> None:
     features = made_features(np.repeat(np.arange(4), 5))
     assert len(find_words(features, 100).sizes) == 80 // 4
     assert len(find_words(made_features(np.array([0, 1]), (1, 1)), 100).sizes) == 1
+
+
+def test_predictions_that_differ_in_their_last_bits_are_one_word() -> None:
+    """K-means finds fewer clusters than it is asked for, and says so in a warning that nobody needs."""
+    features = made_features(np.repeat(np.arange(4), 30))
+    assert features.softmax is not None
+    kinds = np.eye(4, dtype=np.float32)[np.arange(len(features.softmax)) % 3]
+    nearly = kinds + np.float32(1e-7) * np.arange(len(kinds), dtype=np.float32)[:, None] / len(kinds)
+    words = find_words(replace(features, softmax=nearly), 20)
+    assert 3 <= len(words.sizes) <= 20
+    assert words.sizes.min() > 0
+    assert words.sizes.sum() == len(kinds)
+    assert len(words.centres) == len(words.points) == len(words.shown) == len(words.sizes)
+    assert words.word_of.max() == len(words.sizes) - 1

@@ -1,5 +1,6 @@
 """Visual words: clusters of the patches' class predictions, each shown by its nearest patches (Fig. 7)."""
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,12 +45,14 @@ def find_words(features: Features, count: int = WORDS, seed: int = 0) -> Words:
     p = features.softmax
     assert p is not None
     count = max(1, min(count, len(np.unique(p, axis=0)) // PATCHES))
-    with needs("threadpoolctl").threadpool_limits(1):  # several threads would add in a varying order
+    with needs("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():  # threads would add in a varying order
+        # Predictions that differ in their last bits count as one, so some of the words may stay empty.
+        warnings.filterwarnings("ignore", "Number of distinct clusters")
         fitted = cluster.KMeans(count, n_init=1, random_state=seed).fit(p)
     sizes = np.bincount(fitted.labels_, minlength=count)
-    order = np.argsort(-sizes, kind="stable")
+    order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
     rank = np.empty(count, np.int64)
-    rank[order] = np.arange(count)
+    rank[order] = np.arange(len(order))
     centres = fitted.cluster_centers_[order].astype(np.float32)
     points = np.array([np.square(p - centre).sum(1).argmin() for centre in centres])
     inner = np.flatnonzero(features.inside)
