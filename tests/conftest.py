@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Generator
 
@@ -12,6 +13,11 @@ from support.fixtures import worlds as worlds
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 """The browsers that tests/setup.sh looks for."""
 NO_BROWSER = "no browser on the PATH: install chromium (as root on Debian: apt-get install chromium)"
+
+
+# Under nohup, or in the background of a script, these are ignored, and so they would be in every process of the tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

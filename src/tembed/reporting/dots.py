@@ -24,7 +24,7 @@ def dot_plot(claim: Claim) -> str:
     rows: list[tuple[str, Measure, bool]] = [("measured", claim.value, True)]
     strongest = sorted(claim.controls, key=lambda control: control.difference.value)
     rows += [(control.name, control.value, control.beaten) for control in strongest]
-    names = [textwrap.fill(_literal(name), LONGEST) for name, _, _ in rows]
+    names = [textwrap.fill(name, LONGEST) for name, _, _ in rows]
     lines = sum(name.count("\n") + 1 for name in names)
     with matplotlib.rc_context(STYLE | {"font.size": 9}):
         figure = needs("matplotlib.figure").Figure((WIDTH, MARGIN + ROW * lines), layout="constrained")
@@ -49,8 +49,3 @@ def _dot(axes: Any, place: int, measure: Measure, colour: str, *, filled: bool) 
         axes.plot([measure.low, measure.high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
     face = colour if filled else "white"
     axes.plot([measure.value], [place], "o", color=colour, markersize=5.5, markerfacecolor=face, markeredgewidth=1.4)
-
-
-def _literal(name: str) -> str:
-    """matplotlib would read ``$x$`` as a formula."""
-    return name.replace("$", r"\$")

@@ -258,7 +258,7 @@ class Training:
         model = self.averaging.of(state, self.model)
         if recalibrates(recipe, self.steps):
             forward = self.forward if model is self.model else None
-            recalibrate(model, self.inputs.train, state.epoch, self.group, forward)
+            recalibrate(model, self.inputs.train, state.epoch, recipe.seed, self.group, forward)
         with measured_share(model) as share:
             val = self._evaluate("validation", self.inputs.val, model)
         seconds = state.sums.seconds + time.perf_counter() - start

@@ -27,7 +27,7 @@ def count_classes(analysis: Any) -> list[Claim]:
 
 
 def test_the_built_in_families_are_registered_in_the_order_of_the_report() -> None:
-    families = ["separation", "look-alikes", "uncertainty", "hull", "words", "parts"]
+    families = ["separation", "look-alikes", "uncertainty", "hull", "words", "parts", "soft arg-max"]
     assert claims.claim_families() == families
     register_claim("mine", count_classes)
     assert claims.claim_families() == [*families, "mine"]

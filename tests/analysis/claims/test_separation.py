@@ -36,7 +36,7 @@ def test_a_block_that_separates_beats_every_control(found: dict[str, Claim]) -> 
         assert claim.weights.verdict == "holds", (name, claim.weights)
         assert [control.name for control in claim.controls] == [
             "block input", "2x2 mean of the block input", "output without f'", "random class vectors",
-            "untrained network", "baseline", "2x2 mean of the baseline", "other groupings (rank 1 of 210)",
+            "baseline", "2x2 mean of the baseline", "untrained network", "other groupings (rank 1 of 210)",
         ]  # fmt: skip
         assert claim.method.verdict == "unclear"
         assert "n = 1" in claim.method.why
@@ -80,12 +80,12 @@ def test_three_seeds_of_each_network_decide_about_the_method() -> None:
     runs = tuple(planted_network(LABELS, GROUPS, 2.0, seed) for seed in range(3))
     noise = tuple(planted_network(LABELS, GROUPS, 0, 50 + seed) for seed in range(3))
     samples = HalfSamples.draw(LABELS, 10, resamples=4)
-    claims = separation_claims(Networks(runs, noise, untrained=noise[:1], aux=noise), GROUPS, samples)
+    claims = separation_claims(Networks(runs, noise, untrained=noise, aux=noise), GROUPS, samples)
     found = {claim.name: claim for claim in corrected(claims)}
     assert {found[name].method.verdict for name in SUPER} == {"holds"}
     assert "-aux" in [control.name for control in found["class purity"].controls]
     assert found["super-class probe"].method.why.startswith("n = 3; ")
-    two = separation_claims(Networks(runs, noise[:2], untrained=noise[:1]), GROUPS, samples)
+    two = separation_claims(Networks(runs, noise[:2], untrained=noise), GROUPS, samples)
     assert {claim.method.verdict for claim in two[:4]} == {"unclear"}
     assert "n = 2" in two[0].method.why
 

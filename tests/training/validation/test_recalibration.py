@@ -11,6 +11,7 @@ from tembed.training import Recipe, evaluate, train
 from tembed.training.distributed.process_group import SINGLE_PROCESS
 from tembed.training.inputs import load_inputs
 from tembed.training.validation.recalibration import FEW_STEPS, recalibrate, recalibrates, staleness_warning
+from tembed.training.weights import build
 
 pytestmark = pytest.mark.usefixtures("use_worlds")
 
@@ -38,7 +39,7 @@ def test_the_statistics_are_the_means_over_the_batches_of_an_epoch() -> None:
     frozen.running_mean.fill_(7.0)  # type: ignore[union-attr]
     norm.num_batches_tracked.fill_(3)  # type: ignore[union-attr]
     model.eval()
-    recalibrate(model, train, 2, SINGLE_PROCESS)
+    recalibrate(model, train, 2, 0, SINGLE_PROCESS)
     with torch.no_grad():
         values = [model[0](images) for images, _ in train.epoch(2)]
     assert [len(batch) for batch in values] == [48, 48, 34]
@@ -51,6 +52,23 @@ def test_the_statistics_are_the_means_over_the_batches_of_an_epoch() -> None:
     assert norm.momentum == 0.1
     assert norm.num_batches_tracked == 3
     assert not model.training
+
+
+def test_the_noise_of_a_sampled_maximizer_depends_on_the_seed_only() -> None:
+    """A run that is resumed must get the statistics that it would have had."""
+    recipe = Recipe("rn20", "dots", batch_size=16, maximizer="perturbed-sampled").complete()
+    train = load_inputs(recipe).train
+    found = []
+    for before, seed in ((1, 0), (2, 0), (1, 7)):
+        torch.manual_seed(3)
+        model = build(recipe, 10, 8)
+        torch.manual_seed(before)
+        state = torch.get_rng_state()
+        recalibrate(model, train, 0, seed, SINGLE_PROCESS)
+        assert torch.equal(torch.get_rng_state(), state)
+        found.append(torch.cat([t.flatten() for name, t in model.state_dict().items() if "running" in name]))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
 
 
 def test_only_other_presets_recalibrate_and_only_short_epochs() -> None:

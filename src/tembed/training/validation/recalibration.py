@@ -10,6 +10,7 @@ from torch import nn
 from tembed.data.batches import Batches
 from tembed.training.distributed.process_group import Forward, ProcessGroup
 from tembed.training.recipe import Recipe
+from tembed.training.schedule import derived_seed
 
 FEW_STEPS = 50
 """With fewer steps per epoch, the statistics are measured again after each epoch."""
@@ -34,11 +35,12 @@ def staleness_warning(recipe: Recipe, steps: int) -> str | None:
 
 @torch.no_grad()
 def recalibrate(
-    model: nn.Module, train: Batches, epoch: int, group: ProcessGroup, forward: Forward | None = None
+    model: nn.Module, train: Batches, epoch: int, seed: int, group: ProcessGroup, forward: Forward | None = None
 ) -> None:
     """Replace the running statistics by the means over all batches of an epoch, each by its number of images.
 
-    Frozen layers, which stay in evaluation mode when the model trains, keep theirs.
+    Frozen layers, which stay in evaluation mode when the model trains, keep theirs. ``seed`` determines the noise of
+    each batch; only the sampled maximizer uses it.
     """
     was_training = model.training
     model.train()
@@ -48,11 +50,13 @@ def recalibrate(
     seen = [layer.num_batches_tracked for layer in layers]
     before = [None if number is None else number.clone() for number in seen]
     done = 0
-    for step, (images, _) in enumerate(train.epoch(epoch)):
-        done += train.count(step)
-        for layer in layers:
-            layer.momentum = train.count(step) / done  # the running mean becomes the mean of the batches so far
-        (forward or model)(*group.to_device(images))
+    with torch.random.fork_rng(devices=[]):
+        for step, (images, _) in enumerate(train.epoch(epoch)):
+            done += train.count(step)
+            for layer in layers:
+                layer.momentum = train.count(step) / done  # the running mean becomes the mean of the batches so far
+            torch.manual_seed(derived_seed(seed, "recalibration", epoch, step, *group.noise_key))
+            (forward or model)(*group.to_device(images))
     for layer, momentum, number, old in zip(layers, momenta, seen, before, strict=True):
         layer.momentum = momentum
         if number is not None and old is not None:
