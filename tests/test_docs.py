@@ -1,5 +1,6 @@
 """The README's examples run, and the documents name only files and tests that exist."""
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,19 @@ DOCUMENTS = [README, *sorted((ROOT / "docs").glob("*.md"))]
 def test_example_runs(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path))
     exec(compile(example, str(README), "exec"), {})
+
+
+def test_the_verdicts_of_the_readme_are_those_of_the_saved_analysis() -> None:
+    """`docs/figures/make.py` writes them."""
+    saved = json.loads((ROOT / "results" / "analysis" / "rn26-embed-cifar10.json").read_text("utf-8"))
+    measured = [claim for claim in saved["claims"] if claim["weights"]["verdict"] != "not measured"]
+    table = README.read_text("utf-8").partition("<!-- verdicts -->")[2].partition("<!-- end of verdicts -->")[0]
+    rows = [line.split(" | ")[:2] for line in table.strip().splitlines()[2:]]
+    expected = [
+        [f"| {claim['name']}", f"{claim['weights']['verdict']}: {claim['weights']['why']}"] for claim in measured
+    ]
+    assert len(rows) > 10
+    assert rows == expected
 
 
 def test_the_map_from_paper_to_code_names_what_exists() -> None:

@@ -131,5 +131,5 @@ def test_a_missing_network_file_is_explained(chromium: Browser, tab: Tab, analys
 def test_without_a_network_the_page_says_how_to_get_it(chromium: Browser, folder: Path) -> None:
     tab = chromium.open((folder / "index.html").as_uri() + "#tab=drop")
     tab.wait("tembed.page")
-    assert "tembed[export]" in text(tab, "#panel-drop .message")
+    assert "tembed[onnx]" in text(tab, "#panel-drop .message")
     tab.close()

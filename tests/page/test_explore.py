@@ -60,7 +60,7 @@ def test_a_network_that_cannot_be_exported_is_left_out(
     analysis: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise TembedError("this needs onnx: pip install 'tembed[export]'")
+        raise TembedError("this needs onnx: pip install 'tembed[onnx]'")
 
     monkeypatch.setattr("tembed.page.network.to_onnx", refuse)
     (tmp_path / "network").mkdir()
@@ -69,7 +69,7 @@ def test_a_network_that_cannot_be_exported_is_left_out(
     watched = dataclasses.replace(analysis, progress=progress)
     watched.__dict__.update({name: analysis.__dict__[name] for name in ("geometry_maps", "sprite_maps", "words")})
     page = build_page(watched, tmp_path)
-    assert progress.lines == ["the page cannot classify dropped images: this needs onnx: pip install 'tembed[export]'"]
+    assert progress.lines == ["the page cannot classify dropped images: this needs onnx: pip install 'tembed[onnx]'"]
     assert not (tmp_path / "network").exists()
     assert '"network":false' in (page.parent / "data" / "about.js").read_text()
 

@@ -17,7 +17,7 @@ def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, mos
     """Write the page of an analysis into ``out`` and return the path of its ``index.html``.
 
     ``network``: include the network, so that the page can classify images; this needs the packages of
-    ``tembed[export]``, and without them the page is built without the network. ``most``: above this many patches, only
+    ``tembed[onnx]``, and without them the page is built without the network. ``most``: above this many patches, only
     some of the images are shown.
     """
     out, progress = Path(out), analysis.progress

@@ -157,8 +157,8 @@ def test_entropy_claims_find_what_was_planted() -> None:
     assert found["entropy near zero"].notes["patches that match no class"].value == 0
 
 
-def test_entropy_near_zero_holds_where_the_class_vectors_of_uncertain_patches_cancel() -> None:
-    """With other class vectors the same mixtures are only a little shorter, so it is the class vectors' merit."""
+def cancelling() -> Features:
+    """Classes in pairs with opposite class vectors, and patches of one class or, uncertain and short, of a pair."""
     rng = np.random.default_rng(0)
     features = made_features(LABELS, (4, 4), 10, 16)
     truth = LABELS[features.image_of]
@@ -167,11 +167,17 @@ def test_entropy_near_zero_holds_where_the_class_vectors_of_uncertain_patches_ca
     softmax = ((1 - share) * np.eye(10)[truth] + share * np.eye(10)[truth ^ 1]).astype(np.float32)
     mixing = (softmax * rng.uniform(0.5, 1.5, size=(len(truth), 1))).astype(np.float32)
     values = (np.eye(5, 16)[np.arange(10) // 2] * np.where(np.arange(10) % 2 == 0, 1, -1)[:, None]).astype(np.float32)
-    planted = dataclasses.replace(features, softmax=softmax, mixing=mixing, values=values, embedding=mixing @ values)
+    return dataclasses.replace(features, softmax=softmax, mixing=mixing, values=values, embedding=mixing @ values)
+
+
+def test_entropy_near_zero_holds_where_the_class_vectors_of_uncertain_patches_cancel() -> None:
+    """With other class vectors the same mixtures are only a little shorter, so it is the class vectors' merit."""
+    planted = cancelling()
     claims = uncertainty_claims(Networks((planted,), untrained=(BLANK,)), PASSAGES, CIFAR, SAMPLES)
     assert verdicts(claims)["entropy near zero"] == "holds"
+    assert planted.mixing is not None
     other = np.eye(10, 16, dtype=np.float32)
-    same = dataclasses.replace(planted, values=other, embedding=mixing @ other)
+    same = dataclasses.replace(planted, values=other, embedding=planted.mixing @ other)
     claims = uncertainty_claims(Networks((same,), untrained=(BLANK,)), PASSAGES, CIFAR, SAMPLES)
     assert verdicts(claims)["entropy near zero"] != "holds"
 
@@ -191,6 +197,31 @@ def test_entropy_claims_fail_if_the_planted_structure_is_reversed() -> None:
     claims = uncertainty_claims(Networks((far,)), PASSAGES, CIFAR, SAMPLES)
     assert verdicts(claims)["entropy near class vectors"] == "does not hold"
     assert claims[1].notes["the same by f' / sum of its weights"].value > 0
+
+
+def test_what_an_untrained_network_shows_as_well_is_unclear() -> None:
+    """The planted structure is beyond doubt, but the control has it, too."""
+    for planted, names in (
+        (cancelling(), ("entropy near zero",)),
+        (uncertain(passages=True, flat=False), ("entropy near class vectors", "entropy in passages")),
+    ):
+        found = verdicts(uncertainty_claims(Networks((planted,), untrained=(planted,)), PASSAGES, CIFAR, SAMPLES))
+        assert [found[name] for name in names] == ["unclear"] * len(names)
+    words = worded(shared=True)
+    (claim,) = corrected(word_claims(Networks((words,), untrained=(words,)), find_words(words, 20), SAMPLES))
+    assert claim.weights.verdict == "unclear"
+
+
+def test_passages_that_are_more_certain_than_their_ends_do_not_hold() -> None:
+    """The patches between two class vectors predict one class, and those at the vectors predict all of them."""
+    planted = uncertain(passages=True, flat=False)
+    assert planted.mixing is not None
+    total = planted.mixing.sum(1, keepdims=True)
+    between = (planted.mixing / total).max(1) < 0.6
+    softmax = np.where(between[:, None], 0.98 * np.eye(10)[0] + 0.002, 0.1).astype(np.float32)
+    reversed_ = dataclasses.replace(planted, softmax=softmax)
+    found = verdicts(uncertainty_claims(Networks((reversed_,)), PASSAGES, CIFAR, SAMPLES))
+    assert found["entropy in passages"] == "does not hold"
 
 
 def test_the_rank_correlation_is_spearmans_in_each_half_sample() -> None:

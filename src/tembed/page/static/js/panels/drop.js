@@ -35,7 +35,7 @@
     }
 
     without() {
-      return "This page was built without the network: install tembed[export] and build it again with tembed explore.";
+      return "This page was built without the network: install tembed[onnx] and build it again with tembed explore.";
     }
 
     say(text) {
