@@ -241,6 +241,26 @@ def test_a_process_killed_while_compiling_leaves_nothing_for_long(kernels: Path,
     assert stored(kernels).suffix == ".so"
 
 
+def test_a_folder_that_another_process_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, calls = os.mkdir, []
+
+    def removed(path: Path, mode: int = 0o777) -> None:
+        """The folder is there when it is to be made, and gone right after."""
+        calls.append(path)
+        if len(calls) == 1:
+            raise FileExistsError(path)
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", removed)
+    folder = tmp_path / f"kernel{cache.BUILDING}"
+    with cache._alone_in(folder):
+        assert folder.is_dir()
+    assert len(calls) == 2
+    assert not folder.exists()
+
+
 @pytest.mark.process
 def test_two_processes_compile_a_kernel_once(kernels: Path, tmp_path: Path) -> None:
     counting = tmp_path / "counting"

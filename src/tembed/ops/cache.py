@@ -139,7 +139,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _acquired(folder: Path) -> int | None:
     """A folder that this process has locked, open; None if its last user has removed it meanwhile."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):  # pathlib's exist_ok raises it if the folder is removed at that moment
+        os.mkdir(folder, 0o700)
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
