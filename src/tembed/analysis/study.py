@@ -172,7 +172,9 @@ class Analysis:
     def geometry(self) -> Any:
         """Fig. 5 as a matplotlib figure."""
         labels = self.features.labels[self.features.image_of]  # the same for the baseline
-        titles = TITLES | {"baseline": f"baseline ({(self.baseline_source or '')[-40:]}), input of stage 4"}
+        source = self.baseline_source or ""
+        name = Path(source).name if Path(source).exists() else source  # shipped weights are no path
+        titles = TITLES | {"baseline": f"baseline ({name[-40:]}), input of stage 4"}
         panels = [(titles[name], coordinates, labels) for name, coordinates in self.geometry_maps.items()]
         named = None if self.groups is None or self.group_of is None else (list(self.groups), self.group_of)
         return geometry_figure(panels, self.classes, self.colours, named)
