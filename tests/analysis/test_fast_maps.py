@@ -5,18 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.features import save_untrained
+from support.progress import Said
 
 from tembed.analysis import analyze, maps
 from tembed.data import load
-from tembed.reporting.progress import Progress
-
-
-class Lines(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +43,7 @@ def test_a_baseline_with_the_block_is_noted_and_the_panel_names_it(tmp_path: Pat
     classes = load("tiny").test.classes
     for model in ("rn26", "rn26-embed"):
         save_untrained(tmp_path / f"{model}.safetensors", model, "tiny", classes, 16)
-    source, shown = tmp_path / "rn26-embed.safetensors", Lines()
+    source, shown = tmp_path / "rn26-embed.safetensors", Said()
     analyze(source, baseline=tmp_path / "rn26.safetensors", images_per_class=2, progress=shown)
     assert not any("has the block too" in line for line in shown.lines)
     found = analyze(source, baseline=source, images_per_class=2, progress=shown, accelerator="cpu")

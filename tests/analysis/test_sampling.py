@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.progress import Said
 
 from tembed.analysis.sampling import default_per_class, default_sample, find_groups, group_labels, read_groups, sample
 from tembed.data.parts.world import CLASSES, generate
 from tembed.errors import TembedError
-from tembed.reporting.progress import Progress
 
 
 def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() -> None:
@@ -26,19 +26,11 @@ def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() 
         sample(images, 1)
 
 
-class Lines(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
 def test_by_default_as_many_images_are_used_as_there_are() -> None:
     made = generate(120, size=8)
     counts = [12, 3, 2, 1, 0, 10, 10, 10, 10, 10]
     keep = [torch.nonzero(made.labels == label).flatten()[:count] for label, count in enumerate(counts)]
-    images, said = made.subset(torch.cat(keep)), Lines()
+    images, said = made.subset(torch.cat(keep)), Said()
     found = default_sample(images, 0, said)
     assert found.labels.bincount(minlength=10).tolist() == [12, 3, 2, 0, 0, 10, 10, 10, 10, 10]
     assert said.lines == [
@@ -50,7 +42,7 @@ def test_by_default_as_many_images_are_used_as_there_are() -> None:
         TembedError, match="compares classes with 2 or more test images, and this dataset has 1 of them"
     ):
         default_sample(one)
-    silent = Lines()
+    silent = Said()
     assert default_sample(generate(1000, size=8), 0, silent).labels.bincount().tolist() == [80] * 10
     assert silent.lines == []
 

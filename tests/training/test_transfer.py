@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.kills import fingerprint
+from support.progress import Crash, Said
 from torch import Tensor
 
 from tembed.errors import TembedError
@@ -21,14 +22,6 @@ from tembed.training.weights import build
 
 SOURCE = Recipe("rn26-embed", "dots", epochs=1, batch_size=16)
 STILL = {"epochs": 1, "batch_size": 16, "init_rate": 0.0, "seed": 5}
-
-
-class Say(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +49,7 @@ def test_the_same_classes_start_from_all_weights(source: Run, tmp_path: Path, op
 
 def test_other_classes_get_a_new_head_and_new_class_convolutions(source: Run, tmp_path: Path) -> None:
     recipe = Recipe("rn26-embed", "dots", init=str(source.folder)).complete()
-    said = Say()
+    said = Said()
     network, loaded = start_network(recipe, Run(tmp_path), ("cat", "dog"), 8, said)
     assert any("new: block.match.score, block.maximizer, block.values, head" in line for line in said.lines)
     old = load(source.folder).state_dict()
@@ -99,9 +92,6 @@ def test_the_loaded_weights_learn_at_their_share_of_the_rate(source: Run, tmp_pa
 
 
 def test_a_run_resumes_without_the_weights_that_it_started_from(source: Run, tmp_path: Path) -> None:
-    class Crash(Exception):
-        pass
-
     class Break(Progress):
         """Ends the run in its second step, after the checkpoint of the first."""
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from support.progress import Said
 
 from tembed.data import import_images, load
 from tembed.data.importing import recognise
@@ -18,7 +19,6 @@ from tembed.data.readers import decoding, folders, images
 from tembed.data.readers.archives import open_archive
 from tembed.data.readers.reading import Options, Origin
 from tembed.errors import TembedError
-from tembed.reporting.progress import Progress
 
 PETS = {"cat": 5, "dog": 6}
 
@@ -163,16 +163,6 @@ def test_only_broken_images_are_an_error(root: Path, tmp_path: Path, make: Simpl
     folder = make.folder(tmp_path / "pets", {"cat/1.png": b"x", "cat/2.png": b""})
     with pytest.raises(TembedError, match="no readable image"):
         import_images(folder, "pets", skip_broken=True)
-
-
-class Said(Progress):
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 def test_squares_of_one_size_keep_it(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:

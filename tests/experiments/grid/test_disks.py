@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.progress import Said
 
 from tembed.experiments.grid.engines import RunExit
 from tembed.experiments.grid.runs import GridRun, locate_runs
 from tembed.experiments.grid.scheduler import Scheduler
 from tembed.experiments.grid.worker import ProgressFile, exit_reason, open_log
 from tembed.files import write_json
-from tembed.reporting.progress import Progress
 from tembed.training import Run, train
 from tembed.training.recipe import Recipe
 from tembed.training.stopping import StopRequest
@@ -44,14 +44,6 @@ class Instant:
 
     def close(self) -> None:
         pass
-
-
-class Said(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.kills import fingerprint
+from support.progress import Crash, CrashAfter
 from torch import Tensor
 
 from tembed.attachment.frozen import Frozen
@@ -207,13 +208,8 @@ def test_a_frozen_run_resumes_to_the_same_bits(named: str, tmp_path: Path) -> No
     recipe = recipe_of(named)
     reference = train(recipe, tmp_path / "reference")
 
-    class Break(Progress):
-        def update(self, task: str, done: float, total: float, **numbers: float) -> None:
-            if task == "training" and done >= 80:
-                raise KeyError("crash")
-
-    with pytest.raises(KeyError, match="crash"):
-        train(recipe, tmp_path / "run", progress=Break(), checkpoint_seconds=0)
+    with pytest.raises(Crash):
+        train(recipe, tmp_path / "run", progress=CrashAfter(80), checkpoint_seconds=0)
     train(recipe, tmp_path / "run")
     assert fingerprint(tmp_path / "run") == fingerprint(reference.folder)
 

@@ -11,13 +11,13 @@ import torch
 from safetensors.torch import save_file
 from support.foreign import timm_model
 from support.kills import fingerprint
+from support.progress import Crash, CrashAfter
 
 from tembed.analysis.features import extract_features
 from tembed.cli.main import main
 from tembed.data import load as load_data
 from tembed.errors import TembedError
 from tembed.models import is_foreign, model_info, parse_foreign, with_block
-from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, evaluate, load_trained, run_name, train
 from tembed.training.attached.building import build_start
 from tembed.training.attached.initial import read_weights
@@ -141,13 +141,8 @@ def test_a_run_of_an_attached_network_resumes_to_the_same_bits(named: str, tmp_p
     recipe = Recipe.fast(named, "dots", epochs=2, batch_size=13)
     reference = train(recipe, tmp_path / "reference")
 
-    class Break(Progress):
-        def update(self, task: str, done: float, total: float, **numbers: float) -> None:
-            if task == "training" and done >= 80:
-                raise KeyError("crash")
-
-    with pytest.raises(KeyError, match="crash"):
-        train(recipe, tmp_path / "run", progress=Break(), checkpoint_seconds=0)
+    with pytest.raises(Crash):
+        train(recipe, tmp_path / "run", progress=CrashAfter(80), checkpoint_seconds=0)
     train(recipe, tmp_path / "run")
     assert fingerprint(tmp_path / "run") == fingerprint(reference.folder)
 

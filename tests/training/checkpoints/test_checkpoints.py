@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from support.kills import fingerprint
+from support.progress import Said
 
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
@@ -38,22 +39,6 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
     return train(DOTS, tmp_path_factory.mktemp("runs") / "alone", root=worlds)
-
-
-class Said(Progress):
-    """Records the lines, and calls ``act`` at the first validation."""
-
-    def __init__(self, act: Any = None) -> None:
-        self.lines: list[str] = []
-        self.act = act
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
-        if task != "training" and self.act is not None:
-            self.act()
-            self.act = None
 
 
 def test_the_newest_checkpoint_is_loaded_and_the_previous_one_is_kept(checkpoints: Checkpoints) -> None:

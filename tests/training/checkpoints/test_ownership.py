@@ -8,31 +8,15 @@ from typing import Any
 import pytest
 import torch
 from support.kills import fingerprint
+from support.progress import Said
 
 from tembed.errors import TembedError
-from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, train
 from tembed.training.checksummed import checksummed_bytes, read_checksummed
 
 DOTS = Recipe("rn20", "dots", epochs=1, batch_size=30)
 OTHER = dataclasses.replace(DOTS, seed=1)
 LONGER = dataclasses.replace(DOTS, epochs=3)
-
-
-class Said(Progress):
-    """Records the lines, and calls ``act`` once, at the first validation."""
-
-    def __init__(self, act: Any = None) -> None:
-        self.lines: list[str] = []
-        self.act = act
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
-        if task != "training" and self.act is not None:
-            act, self.act = self.act, None
-            act()
 
 
 @pytest.fixture(scope="module")

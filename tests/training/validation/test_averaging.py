@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.kills import fingerprint
+from support.progress import Crash
 
 from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load, train
@@ -49,9 +50,6 @@ def test_the_tested_weights_are_the_mean_of_the_last_half(
 
 
 def test_an_averaged_run_that_crashes_resumes_to_the_same_end(averaged: Run, tmp_path: Path) -> None:
-    class Crash(Exception):
-        pass
-
     class Break(Progress):
         left = 6
 

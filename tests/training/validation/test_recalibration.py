@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.progress import Said
 from torch import nn
 
-from tembed.reporting.progress import Progress
 from tembed.training import Recipe, evaluate, train
 from tembed.training.distributed.process_group import SINGLE_PROCESS
 from tembed.training.inputs import load_inputs
@@ -14,14 +14,6 @@ from tembed.training.validation.recalibration import FEW_STEPS, recalibrate, rec
 from tembed.training.weights import build
 
 pytestmark = pytest.mark.usefixtures("use_worlds")
-
-
-class Lines(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 class Frozen(nn.BatchNorm2d):
@@ -86,7 +78,7 @@ def test_a_few_steps_are_evaluated_with_the_statistics_of_their_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same steps with stale statistics have a higher loss than with measured ones."""
-    recipe, shown = Recipe.fast("rn26", "tiny", epochs=1, batch_size=32), Lines()
+    recipe, shown = Recipe.fast("rn26", "tiny", epochs=1, batch_size=32), Said()
     fresh = train(recipe, tmp_path / "fresh", progress=shown)
     assert not any("running statistics" in line for line in shown.lines)
     assert fresh.result is not None
@@ -98,7 +90,7 @@ def test_a_few_steps_are_evaluated_with_the_statistics_of_their_weights(
 
 
 def test_a_short_run_of_the_paper_preset_warns(tmp_path: Path) -> None:
-    shown = Lines()
+    shown = Said()
     train(Recipe.paper("rn26", "dots", epochs=1), tmp_path / "run", progress=shown)
     (line,) = [line for line in shown.lines if "running statistics" in line]
     assert line.startswith("warning: after 2 steps")

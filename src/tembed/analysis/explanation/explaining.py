@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from tembed.analysis.explanation.heat import Box, overlay, smooth_map
 from tembed.analysis.features import extract_features
 from tembed.analysis.figures import mixture
 from tembed.arrays import Floats, UInt8
-from tembed.data.readers.pictures import Given, Picture, find_files, read_picture
+from tembed.data.readers.pictures import Given, Picture, all_given, read_picture
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
 from tembed.models import model_info
@@ -141,12 +139,11 @@ def explain(source: Source, images: Given | Iterable[Given], *, accelerator: str
             becomes a square in the same way as those that the network was trained on; by default its centre is kept.
         accelerator: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
-    one = isinstance(images, str | Path | Image.Image | np.ndarray)
-    return list(each_explanation(source, [images] if one else images, accelerator=accelerator))  # type: ignore[list-item, arg-type]
+    return list(each_explanation(source, images, accelerator=accelerator))
 
 
 def each_explanation(
-    source: Source, images: Iterable[Given], *, accelerator: str = "auto", broken: list[str] | None = None
+    source: Source, images: Given | Iterable[Given], *, accelerator: str = "auto", broken: list[str] | None = None
 ) -> Iterator[Explanation]:
     """Like `explain`, but one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
     trained = as_trained(source, accelerator)
@@ -155,7 +152,7 @@ def each_explanation(
             f"{named(source)} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of "
             "an -embed or -aux network"
         )
-    given = [file for one in images for file in (find_files([one]) if isinstance(one, str | Path) else [one])]
+    given = all_given(images)
     for number, one in enumerate(given, 1):
         try:
             picture = read_picture(one, trained.input_size, trained.fit, f"image-{number}")

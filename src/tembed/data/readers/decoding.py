@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tembed.data.readers.archives import Archive, read_member, where
-from tembed.data.readers.images import BrokenImageError, Picture, decode_picture, header_size, quiet_pillow
+from tembed.data.readers.images import BrokenImageError, Picture, decode_each, decode_picture, header_size, quiet_pillow
 from tembed.data.readers.reading import Chunk, Fit, NeedsSize, Options, Origin, SourceFile
 from tembed.errors import TembedError
 from tembed.machine import cores
@@ -184,14 +184,7 @@ def _encoded_batches(archive: Archive, items: list[Item], most: int) -> Iterator
 
 def _decode_all(encoded: list[bytes | str], size: int | None, fit: Fit, expected: int | None) -> list[Picture | str]:
     """Decode each image, or pass on why it cannot be read."""
-    found: list[Picture | str] = []
-    with quiet_pillow():
-        for one in encoded:
-            try:
-                found.append(one if isinstance(one, str) else decode_picture(one, size, fit, expected))
-            except BrokenImageError as error:
-                found.append(str(error))
-    return found
+    return decode_each(encoded, lambda data: decode_picture(data, size, fit, expected))
 
 
 def _run_now(work: Callable[..., list[Picture | str]], *arguments: object) -> Future[list[Picture | str]]:

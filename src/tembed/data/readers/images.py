@@ -7,10 +7,10 @@ decoding processes import this module, so it imports nothing heavy.
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -39,6 +39,7 @@ TURNS = {
 }
 
 Decoded = UInt8 | str
+Found = TypeVar("Found")
 """Pixels ``(H, W, 3)``, or the reason why there are none."""
 
 
@@ -111,11 +112,16 @@ def decode_batch(
     encoded: Sequence[bytes | str], size: int | None, fit: Fit = "crop", quick: bool = False
 ) -> list[Decoded]:
     """Decode each image. A string stands for an image that could not be read and is passed on as the reason."""
-    found: list[Decoded] = []
+    return decode_each(encoded, lambda data: decode(data, size, fit, quick))
+
+
+def decode_each(encoded: Sequence[bytes | str], decode_one: Callable[[bytes], Found]) -> list[Found | str]:
+    """What ``decode_one`` makes of each image, or why it cannot be read."""
+    found: list[Found | str] = []
     with quiet_pillow():
         for one in encoded:
             try:
-                found.append(one if isinstance(one, str) else decode(one, size, fit, quick))
+                found.append(one if isinstance(one, str) else decode_one(one))
             except BrokenImageError as error:
                 found.append(str(error))
     return found

@@ -37,6 +37,15 @@ class Picture(NamedTuple):
     box: tuple[float, float, float, float]
 
 
+def all_given(images: Given | Iterable[Given]) -> list[Given]:
+    """One picture or several, with every folder and pattern replaced by its files."""
+    several = [images] if isinstance(images, str | Path | Image.Image | np.ndarray) else images
+    found: list[Given] = []
+    for one in several:
+        found += find_files([one]) if isinstance(one, str | Path) else [one]
+    return found
+
+
 def find_files(paths: Iterable[str | Path]) -> list[Path]:
     """The files themselves, all images in or below folders, and the matches of patterns such as ``*.jpg``."""
     found: list[Path] = []

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 
 from tembed.arrays import Floats, UInt8
 from tembed.data.batches import Batches
 from tembed.data.readers.images import decode_batch
-from tembed.data.readers.pictures import Given, find_files, read_bytes, read_picture
+from tembed.data.readers.pictures import Given, all_given, read_bytes, read_picture
 from tembed.data.readers.reading import Fit
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
@@ -94,13 +93,12 @@ def predict(source: Source, images: Given | Iterable[Given], *, accelerator: str
 
     Raises `TembedError` for a picture that cannot be read; `each_prediction` can leave such pictures out.
     """
-    given: Iterable[Given] = [images] if isinstance(images, str | Path | Image.Image | np.ndarray) else images
-    return list(each_prediction(source, given, accelerator=accelerator))
+    return list(each_prediction(source, images, accelerator=accelerator))
 
 
 def each_prediction(
     source: Source,
-    images: Iterable[Given],
+    images: Given | Iterable[Given],
     *,
     accelerator: str = "auto",
     broken: list[str] | None = None,
@@ -109,7 +107,7 @@ def each_prediction(
     """Like `predict`, one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
     progress = progress or Progress()
     trained = as_trained(source, accelerator)
-    given = [file for one in images for file in (find_files([one]) if isinstance(one, str | Path) else [one])]
+    given = all_given(images)
     done = 0
     try:
         for batch in _decoded_batches(given, trained.input_size, trained.fit):
