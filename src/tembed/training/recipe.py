@@ -166,7 +166,7 @@ class Recipe:
         return dataclasses.replace(_with_warmup(self), **filled)
 
     def _check_attached(self) -> None:
-        """Raise `TembedError` for fields that apply only to some starts, or that do not go with `freeze`."""
+        """Raise `TembedError` for fields that do not go with the network, with each other or with `freeze`."""
         from tembed.models import is_foreign
 
         for name in ("image_size", "freeze"):
