@@ -32,6 +32,11 @@ def test_text_stays_text_and_the_colours_are_those_of_the_series() -> None:
     assert ET.fromstring(svg).findtext(f"{SVG}title") == "accuracy, % over epoch"
 
 
+def test_a_name_that_no_font_here_has_stays_text_and_gives_no_warning() -> None:
+    """U+0378 is not assigned, so that no font has it. The suite turns warnings into errors."""
+    assert "a\u0378" in texts(chart([Series("a\u0378", POINTS, BLOCK)], "epoch", "accuracy"))
+
+
 def test_a_chart_refers_to_nothing_outside() -> None:
     svg = chart(two_series(), "epoch", "accuracy")
     assert svg.startswith("<svg")

@@ -57,6 +57,19 @@ def test_characters_that_the_plain_font_lacks_come_from_another(caches: None, mo
     assert fonts.text_width("abЖ", 20) == pytest.approx(sum(widths))
 
 
+def test_a_font_that_was_installed_after_matplotlib_made_its_list_is_found(
+    caches: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    new, damaged = tmp_path / "new.ttf", tmp_path / "damaged.ttf"
+    new.write_bytes(SHIPPED.read_bytes())
+    damaged.write_bytes(b"no font")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist])
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(damaged), str(new)])
+    monkeypatch.setattr(fonts, "NOT_TEXT", ("Last Resort",))
+    assert str(new) in fonts._system_paths()
+    assert str(damaged) not in fonts._system_paths()
+
+
 def test_symbol_fonts_are_not_used_for_text(caches: None, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [
         SimpleNamespace(name=name, fname=f"{name}.ttf", style=style, weight=weight)
@@ -68,7 +81,7 @@ def test_symbol_fonts_are_not_used_for_text(caches: None, monkeypatch: pytest.Mo
             ("Upright", "normal", 400),
         )
     ]
-    manager = SimpleNamespace(fontManager=SimpleNamespace(ttflist=entries))
+    manager = SimpleNamespace(fontManager=SimpleNamespace(ttflist=entries), findSystemFonts=list)
     monkeypatch.setattr(fonts, "_manager", lambda: manager)
     assert fonts._system_paths() == ("Upright.ttf", "Heavy.ttf", "Slanted.ttf")
 
@@ -84,6 +97,13 @@ def test_a_long_name_ends_in_an_ellipsis() -> None:
     assert short.endswith("…")
     assert fonts.text_width(short, 14) <= 60 < fonts.text_width("Tibetan mastiff", 14)
     assert fonts.shortened("cat", 60, 14) == "cat"
+
+
+def test_a_font_without_a_bold_face_gives_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    fonts.set_fonts(figure(1, 1))
+    for family in ("cmr10", "cmtt10"):  # others than those that another test may have looked up
+        font_manager.findfont(font_manager.FontProperties(family=family, weight="bold"))
+    assert not caplog.records
 
 
 def test_a_figure_with_any_script_gives_no_warning() -> None:

@@ -14,12 +14,16 @@ from tembed.analysis.sprites import marked
 from tembed.analysis.words import Words
 from tembed.arrays import Floats, Int64, UInt8
 from tembed.extras import needs
-from tembed.reporting.fonts import drawable, set_fonts
+from tembed.reporting.fonts import drawable, set_fonts, shortened, text_width
 
 NAMED = 20
 """Maximum number of classes in a legend; more would not fit."""
 BARS = 10
 """Maximum number of bars in a chart; with more classes, only the highest scores get one."""
+PANEL, CELL = 4.6, 1.65
+"""Widths of a map and of a word, in inches."""
+NAME = 3.0
+"""Maximum of inches for a class name in a legend."""
 PATCH, PATCH_FRAME, PATCH_GAP = 96, 6, 8
 """Sizes in the picture of a word, in pixels: a patch, its frame, and the space between two patches."""
 UNCERTAIN = 0.2
@@ -58,6 +62,11 @@ def literal(texts: Iterable[str]) -> list[str]:
     return [drawable(text).replace("$", r"\$") for text in texts]
 
 
+def within(text: str, inches: float, size: float, *, keep_end: bool = False) -> str:
+    """A line of text for matplotlib, shortened if it is wider than this many inches at this font size."""
+    return literal([shortened(" ".join(text.split()), 72 * inches, size, keep_end=keep_end)])[0]
+
+
 def mixture(p: Floats, classes: Sequence[str], least: float = 0.1, most: int = 3) -> str:
     """A prediction as text: ``0.5 plane + 0.4 bird``."""
     order = [k for k in np.argsort(-p, kind="stable")[:most] if p[k] >= least]
@@ -82,23 +91,22 @@ def geometry_figure(
 
     A panel has a title, a map ``(P, 2)`` and the class of each point. ``groups``: their names, and each class's group.
     """
-    classes = literal(classes)
-    rows = 2 if groups else 1
-    longest = max(map(len, [*classes[:NAMED], *(groups[0] if groups else ())]))
-    legend_width = max(2.0, 0.6 + 0.09 * longest)  # inches
-    width = 4.6 * len(panels) + 0.2 + legend_width
+    classes, rows = _legend_names(classes), 2 if groups else 1
+    names = [] if groups is None else _legend_names(groups[0])
+    legend_width = max(2.0, 0.8 + _widest([*classes[:NAMED], *names], 10))
+    width = PANEL * len(panels) + 0.2 + legend_width
     made = figure(width, 4.8 * rows)
     axes = made.subplots(rows, len(panels), squeeze=False)
     for column, (title, coordinates, labels) in enumerate(panels):
         _scatter(axes[0][column], coordinates, unit(colours)[labels])
-        axes[0][column].set_title(title, fontsize=12)
+        axes[0][column].set_title(within(title, PANEL - 0.1, 10), fontsize=10)
         if groups:
             _scatter(axes[1][column], coordinates, unit(_group_colours(len(groups[0])))[groups[1][labels]])
     right = 1 - legend_width / width
     made.subplots_adjust(0.01, 0.02, right, 0.95, wspace=0.03, hspace=0.05)
     _legend(made, classes, colours, right, 0.95)
     if groups:
-        _legend(made, literal(groups[0]), _group_colours(len(groups[0])), right, 0.46)
+        _legend(made, names, _group_colours(len(groups[0])), right, 0.46)
     return made
 
 
@@ -114,6 +122,15 @@ def _scatter(axis: Any, coordinates: Floats, colour: NDArray[np.float64]) -> Non
 def _group_colours(count: int) -> Sequence[Colour]:
     two: Sequence[Colour] = ((213, 94, 0), (0, 114, 178))
     return two if count == 2 else class_colours(count)
+
+
+def _legend_names(names: Sequence[str]) -> list[str]:
+    return [within(name, NAME, 10) for name in names]
+
+
+def _widest(names: Sequence[str], size: float) -> float:
+    """The width of the widest name, in inches."""
+    return max(text_width(name, size) for name in names) / 72
 
 
 def _legend(made: Any, names: Sequence[str], colours: Sequence[Colour], left: float, top: float) -> None:
@@ -144,15 +161,18 @@ def words_figure(
     columns: int = 8,
 ) -> Any:
     """Fig. 7: the patches of each word, below its centre's scores as bars in the classes' colours."""
-    classes = literal(classes)
+    names = _legend_names(classes) if len(classes) <= NAMED else []
+    across = min(10, max(1, int(CELL * columns / (0.7 + _widest(names, 9))))) if names else 1
+    top = 0.6 + 0.21 * -(-len(names) // across)
     rows = -(-len(which) // columns)
-    height = 2.65 * rows + 0.8
-    made = figure(1.65 * columns, height)
-    outer = made.add_gridspec(rows, columns, left=0.02, right=0.99, bottom=0.25 / height, top=1 - 0.8 / height)
+    height = 2.65 * rows + top
+    made = figure(CELL * columns, height)
+    outer = made.add_gridspec(rows, columns, left=0.02, right=0.99, bottom=0.25 / height, top=1 - top / height)
+    short = [within(name, CELL - 0.45, 7.5) for name in classes]
     for number, word in enumerate(which):
         row, column = divmod(number, columns)
         cell = outer[row, column].subgridspec(2, 1, height_ratios=[0.5, 1.15], hspace=0.06)
-        _word_bars(made.add_subplot(cell[0]), words.centres[word], classes, colours)
+        _word_bars(made.add_subplot(cell[0]), words.centres[word], short, colours)
         axis = made.add_subplot(cell[1])
         axis.imshow(_word_patches(features, images, words.shown[word], colours), interpolation="bicubic")
         axis.set_xticks([])
@@ -160,9 +180,9 @@ def words_figure(
         axis.set_xlabel(f"{words.sizes[word]:,} patches", fontsize=7, labelpad=2)
         for side in axis.spines.values():
             side.set_visible(False)
-    if len(classes) <= NAMED:
-        handles = _handles(classes, colours, "s", 7)
-        made.legend(handles=handles, loc="upper center", ncols=min(10, len(classes)), frameon=False, fontsize=9)
+    if names:
+        handles = _handles(names, colours, "s", 7)
+        made.legend(handles=handles, loc="upper center", ncols=across, frameon=False, fontsize=9)
     return made
 
 
@@ -207,7 +227,7 @@ def legend_figure(
     """
     assert features.softmax is not None
     assert features.entropy is not None
-    classes = literal(classes)
+    classes = [within(name, 1.35, 9) for name in classes]
     made = figure(9.5, 2.9 * len(points) + 0.3)
     axes = made.subplots(len(points), 2, squeeze=False, width_ratios=[1, 2.3])
     for row, (title, point) in enumerate(points):
@@ -228,6 +248,7 @@ def legend_figure(
             f"frame: {classes[truth]} (true)   corner: {classes[head]} (head)   middle: entropy {entropy:.2f}",
             fontsize=9,
         )
+    set_fonts(made)  # before the layout, which measures the texts
     made.tight_layout()
     return made
 

@@ -4,9 +4,12 @@ import html
 import io
 import re
 import textwrap
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 from tembed.extras import needs
+from tembed.reporting.fonts import set_fonts
 from tembed.reporting.palette import BASELINE as BASELINE
 from tembed.reporting.palette import BLOCK as BLOCK
 
@@ -96,13 +99,17 @@ def chart(
             axes.xaxis.get_major_locator().set_params(integer=True)
         if any(labels):
             figure.legend(loc="outside lower center", ncols=columns)
-        text = io.StringIO()
+        return to_svg(figure, f"{y_label} over {x_label}")
+
+
+def to_svg(figure: Any, title: str) -> str:
+    """A figure as SVG for use inside an HTML page: no XML header, no metadata with addresses, no repeated group ids."""
+    text = io.StringIO()
+    set_fonts(figure)
+    with warnings.catch_warnings():  # the browser may have a font for a character that no font here has
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(text, format="svg", metadata={"Date": None})
-    return _for_pages(text.getvalue(), f"{y_label} over {x_label}")
-
-
-def _for_pages(svg: str, title: str) -> str:
-    """The SVG for use inside an HTML page: no XML header, no metadata with addresses, no repeated group ids."""
+    svg = text.getvalue()
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)

@@ -1,12 +1,11 @@
 """A claim as a small dot plot: the measured value and its controls with their intervals, on one axis."""
 
-import io
 import textwrap
 from typing import Any
 
 from tembed.claims import Claim, Measure
 from tembed.extras import needs
-from tembed.reporting.charts import BASELINE, BLOCK, STYLE, _for_pages
+from tembed.reporting.charts import BASELINE, BLOCK, STYLE, to_svg
 
 WIDTH, ROW, MARGIN = 5.6, 0.23, 0.62
 """In inches: the plot, a row of it, and the axis with its label."""
@@ -39,9 +38,7 @@ def dot_plot(claim: Claim) -> str:
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color="#dde3ea")
         axes.set_xlabel("claimed: less than every control" if claim.less else "claimed: more than every control")
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    return _for_pages(text.getvalue(), f"{claim.name}: the measured value and its controls")
+        return to_svg(figure, f"{claim.name}: the measured value and its controls")
 
 
 def _dot(axes: Any, place: int, measure: Measure, colour: str, *, filled: bool) -> None:

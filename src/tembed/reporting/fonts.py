@@ -5,7 +5,9 @@ that it lacks come from the fonts of the system. A character that no font has is
 that two such names stay different. Without matplotlib, Pillow's own font is used, which has only basic Latin.
 """
 
+import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -38,10 +40,20 @@ def _plain_path() -> str:
 
 @cache
 def _system_paths() -> tuple[str, ...]:
-    """All other fonts that matplotlib knows, upright ones of normal weight first."""
+    """All other fonts, upright ones of normal weight first."""
+    _add_new_fonts()
     entries = [entry for entry in _manager().fontManager.ttflist if not entry.name.startswith(NOT_TEXT)]
     entries.sort(key=lambda entry: (entry.style != "normal", str(entry.weight) not in ("400", "normal")))
     return tuple(dict.fromkeys(entry.fname for entry in entries))
+
+
+def _add_new_fonts() -> None:
+    """Tell matplotlib of the fonts that were installed since it made its list, which it keeps on disk."""
+    manager = _manager()
+    known = {entry.fname for entry in manager.fontManager.ttflist}
+    for path in sorted(set(manager.findSystemFonts()) - known):
+        with suppress(OSError, RuntimeError):  # damaged, or a format without outlines
+            manager.fontManager.addfont(path)
 
 
 @cache
@@ -108,11 +120,14 @@ def draw_text(
         x += font.getlength(piece)
 
 
-def shortened(text: str, width: float, size: float) -> str:
-    """The text, with an ellipsis at its end if it is wider than ``width`` pixels."""
+def shortened(text: str, width: float, size: float, *, keep_end: bool = False) -> str:
+    """The text, cut at its end if it is wider than ``width`` pixels, with an ellipsis there.
+
+    ``keep_end``: cut it at its start instead, as for the path of a file.
+    """
     shown = text
     while text_width(shown, size) > width and len(shown) > 1:
-        shown = shown.removesuffix("…")[:-1] + "…"
+        shown = "…" + shown.removeprefix("…")[1:] if keep_end else shown.removesuffix("…")[:-1] + "…"
     return shown
 
 
@@ -129,8 +144,14 @@ def families(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _is_not_about_weight(record: logging.LogRecord) -> bool:
+    """False for matplotlib's note that a font of the system has no bold face: the plain one will do."""
+    return "font weight" not in record.msg
+
+
 def set_fonts(figure: Any) -> None:
     """Give all text of a matplotlib figure the fonts that have its characters."""
+    logging.getLogger("matplotlib.font_manager").addFilter(_is_not_about_weight)
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             axis.get_ticklabels()  # fills in the texts of fixed tick labels
