@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.features import made_features, save_untrained
 
-from tembed.arrays import brief, briefly
+from tembed.arrays import brief, briefly, probability
 from tembed.data import load
 from tembed.embedding import FeatureEmbedding
 from tembed.models import create_model
@@ -43,3 +43,7 @@ def test_data_prints_its_size(tmp_path: Path) -> None:
     assert repr(splits.test) == "ImageSet(40 images of 16x16, 10 classes)"
     trained = load_trained(save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", splits.test.classes, 16))
     assert repr(trained) == "Trained(rn26 on tiny, 10 classes, 16x16)"
+
+
+def test_a_low_probability_is_not_written_as_zero() -> None:
+    assert [probability(p) for p in (1.0, 0.875, 0.01, 0.0012, 0.0)] == ["1.00", "0.88", "0.01", "0.0012", "0.00"]

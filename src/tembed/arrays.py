@@ -1,4 +1,4 @@
-"""NumPy array types that several packages use, and short descriptions of arrays and tensors."""
+"""NumPy array types that several packages use, and short descriptions of numbers, arrays and tensors."""
 
 from typing import Any
 
@@ -8,6 +8,11 @@ from numpy.typing import NDArray
 UInt8 = NDArray[np.uint8]
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+
+def probability(p: float) -> str:
+    """A probability with two decimals, or with four if it is below 0.01, as with many classes."""
+    return f"{p:.4f}" if 0.00005 <= p < 0.01 else f"{p:.2f}"
 
 
 def brief(value: Any) -> str:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,20 @@ import pytest
 import torch
 from PIL import Image
 from support.features import save_untrained
+from support.texts import unreadable
 
-from tembed.analysis.evaluation import default_out, write_evaluation
+from tembed.analysis.evaluation import default_out, sheet, write_evaluation
 from tembed.analysis.evaluation.figures import confusion_figure
+from tembed.analysis.evaluation.report import class_tables
 from tembed.analysis.evaluation.sheet import TILE, patch_scores, worst_sheet
 from tembed.analysis.figures import figure_png
 from tembed.cli.main import main
 from tembed.data import import_images, load
+from tembed.reporting.document import Details, Table
+from tembed.reporting.fonts import text_width
 from tembed.training import evaluate, evaluate_in_detail, load_trained
 from tembed.training.evaluation import Detailed
-from tembed.training.prediction.measures import Predictions
+from tembed.training.prediction.measures import ClassMeasure, Predictions
 
 CLASSES = ("Ibizan hound", "Tibetan mastiff", "Würstchen, 犬 | <b>")
 
@@ -111,11 +116,40 @@ def test_the_sheet_shows_the_image_and_its_patches(detailed: Detailed) -> None:
     scores = patch_scores(detailed, which)
     assert scores is not None
     assert scores.shape == (5, 4, 4, 3)
-    sheet = np.asarray(worst_sheet(detailed, which))
+    shown = np.asarray(worst_sheet(detailed, which))
     pixels = detailed.images.images[int(which[0])].permute(1, 2, 0).numpy()
     tile = np.asarray(Image.fromarray(pixels).resize((TILE, TILE), Image.Resampling.LANCZOS))
-    places = np.argwhere((sheet[:, 18:19] == tile[0, 0]).all(-1))
-    assert any(np.array_equal(sheet[y : y + TILE, 18 : 18 + TILE], tile) for y, _ in places)
+    places = np.argwhere((shown[:, 18:19] == tile[0, 0]).all(-1))
+    assert any(np.array_equal(shown[y : y + TILE, 18 : 18 + TILE], tile) for y, _ in places)
+
+
+def test_a_caption_keeps_the_file_and_the_numbers_beside_long_names(
+    detailed: Detailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = detailed.predictions
+    files = tuple(f"{'black-footed ferret ' * 3}/IMG_{k:04}.jpg" for k in range(len(one)))
+    renamed = replace(one, classes=("black-footed ferret " * 3, "Tibetan mastiff " * 3, "é" * 90), files=files)
+    drawn: list[str] = []
+    monkeypatch.setattr(sheet, "draw_text", lambda draw, at, text, *rest, **more: drawn.append(text))
+    worst_sheet(replace(detailed, predictions=renamed), one.worst(1))
+    file, truth, head = drawn[-3:]
+    (worst,) = one.worst(1)
+    assert file.startswith("…")
+    assert file.endswith(f"/IMG_{worst:04}.jpg")
+    assert truth.endswith("…")
+    assert head.endswith(f"… {one.probabilities[worst].max():.2f}; loss {one.losses[worst]:.1f}")
+    assert max(text_width(file, 12), text_width(truth, 13), text_width(head, 13)) <= 2 * TILE + 60
+
+
+@pytest.mark.parametrize("classes", [2, 25, 60])
+def test_no_text_of_a_confusion_matrix_covers_another(classes: int) -> None:
+    names = ("three_toed sloth_$cost_of_living", "チベタン・マスティフの子犬たち", "a" * 300, "W" * 30)
+    names = tuple(f"{names[k % 4]} {k}" for k in range(classes))
+    labels = np.arange(4 * classes) % classes
+    p = np.eye(classes, dtype=np.float32)[labels]
+    made = confusion_figure(Predictions(names, labels, p, p[:, 0], None, tuple(map(str, labels))))
+    assert unreadable(made) == []
+    assert made.get_size_inches().max() < 18
 
 
 @pytest.mark.parametrize("classes", [2, 30, 300])
@@ -130,6 +164,18 @@ def test_a_confusion_matrix_has_names_while_they_fit(classes: int) -> None:
     assert shown == (list(names) if classes <= 120 else [])
     assert bool(made.axes[0].texts) == (classes <= 25)
     figure_png(made)
+
+
+def test_the_classes_of_a_thousand_are_folded_away_behind_the_worst() -> None:
+    classes = [ClassMeasure(f"class {k}", 4, k / 1000, None, None, 0) for k in range(1000)]
+    table, folded = class_tables(classes)
+    assert isinstance(table, Table)
+    assert isinstance(folded, Details)
+    (rest,) = folded.elements
+    assert isinstance(rest, Table)
+    assert [row[0] for row in (*table.rows, *rest.rows)] == [one.name for one in classes]
+    assert folded.summary == f"The other {1000 - len(table.rows)} classes"
+    assert len(class_tables(classes[:30])) == 1
 
 
 def test_the_report_is_next_to_the_run(tmp_path: Path) -> None:

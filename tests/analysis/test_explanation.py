@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from support.features import save_untrained
+from support.texts import unreadable
 
 import tembed
 from tembed.analysis import explain
@@ -136,6 +137,47 @@ def test_a_figure_can_be_drawn_for_any_number_of_classes(classes: int, photo: tu
     assert f"a.jpg, {photo[1]}x{photo[0]} pixels" in drawn.texts[1].get_text()
     names = [label.get_text() for axis in drawn.axes for label in axis.get_yticklabels()]
     assert sum(name.startswith("a long class") for name in names) == min(8, classes)
+
+
+LONG_NAMES = (
+    "miniature poodle (café au lait)",
+    "チベタン・マスティフの子犬たち",
+    "Tibetan mastiff and its puppies",
+    "WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW",
+    "three_toed sloth_$cost_of_living",
+    "cat",
+)
+
+
+@pytest.mark.parametrize(("head", "photo"), [(0, (40, 40)), (1, (84, 40)), (2, (40, 300)), (3, (40, 70))])
+def test_no_text_of_a_figure_covers_another(head: int, photo: tuple[int, int]) -> None:
+    scores = np.random.default_rng(0).dirichlet(np.ones(6), (8, 8))
+    one = replace(made(scores, head, photo), classes=LONG_NAMES, name="a_photograph_of_the_valley_" * 3 + "07.jpg")
+    drawn = one.figure()
+    assert unreadable(drawn) == []
+    assert "07.jpg, " in drawn.texts[1].get_text(), "the end of a file name tells it from others"
+    if head == 0:
+        assert drawn.texts[0].get_text() == "miniature poodle (café au lait)  1.00"
+
+
+@pytest.mark.parametrize(("classes", "reach"), [(3, 1.0), (60, 0.02), (1000, 0.01)])
+def test_the_axis_of_the_bars_fits_low_probabilities(classes: int, reach: float) -> None:
+    one = made(np.full((4, 4, classes), 1 / classes))
+    one = replace(one, probabilities=np.full(classes, 1 / classes, np.float32))
+    bars = one.figure().axes[-1]
+    assert bars.get_xticks()[-1] == pytest.approx(reach)
+    assert all(bar.get_width() == pytest.approx(1 / classes) for bar in bars.patches)
+    assert unreadable(bars.figure) == []
+    (entropy,) = [axis for axis in bars.figure.axes if axis.get_title().startswith("entropy")]
+    assert all(side.get_visible() for side in entropy.spines.values()), "a white map is seen by its frame"
+
+
+def test_the_photographs_of_a_panorama_are_drawn_large() -> None:
+    """Side by side, four pictures of 300 x 40 pixels would be half an inch high."""
+    drawn = made(np.random.default_rng(0).dirichlet(np.ones(3), (8, 8)), photo=(40, 300)).figure()
+    boxes = [axis.get_window_extent() for axis in drawn.axes[:4]]
+    assert all(box.width > 0.4 * drawn.bbox.width for box in boxes)
+    assert all(box.width / box.height == pytest.approx(300 / 40, rel=0.02) for box in boxes)
 
 
 def test_names_in_any_script_are_drawn_without_warnings(weights: Path) -> None:

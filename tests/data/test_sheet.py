@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tembed.data import contact_sheet, import_images
+from tembed.data import contact_sheet, import_images, sheet
 from tembed.data.readers.reading import Chunk, Reading
 from tembed.data.sheet import TILE, _colours
 from tembed.data.storage import store
@@ -42,10 +42,35 @@ def test_known_parts_are_shown_beside_the_image_and_named_below(root: Path, make
         assert (seen == colour).all(1).sum() == 2 * TILE**2 // 2 + 15 * 15
 
 
+def test_a_thousand_classes_fit_on_a_sheet_that_can_be_opened(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    image = make.png(make.random_images(1)[0])
+    import_images(make.folder(tmp_path / "p", {f"class {k:03}/1.png": image for k in range(1000)}), "p")
+    made = contact_sheet("p")
+    assert made.width < 3500
+    assert made.height < 9000
+
+
 def test_long_and_foreign_class_names_fit(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     image = make.png(make.random_images(1)[0])
     import_images(make.folder(tmp_path / "p", {f"{'long ' * 30}/1.png": image, "犬/1.png": image}), "p")
     assert contact_sheet("p").width < 1200
+
+
+@pytest.mark.parametrize("classes", [3, 60])
+def test_a_name_that_fits_is_written_in_full(
+    root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, classes: int
+) -> None:
+    """Up to 30 characters on a sheet of one column, and up to 16 on others, where columns are narrower."""
+    start = "miniature poodle (brown) nr. " if classes == 3 else "class number "
+    names = [f"{start}{k}" for k in range(classes)]
+    image = make.png(make.random_images(1)[0])
+    import_images(make.folder(tmp_path / "p", {f"{name}/1.png": image for name in names}), "p")
+    drawn: list[str] = []
+    monkeypatch.setattr(sheet, "draw_text", lambda draw, at, text, *rest, **more: drawn.append(text))
+    contact_sheet("p")
+    assert set(names) <= set(drawn)
 
 
 def test_a_sheet_that_cannot_be_written_gives_one_line(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:

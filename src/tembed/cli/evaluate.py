@@ -21,7 +21,7 @@ class Evaluate:
     subset: Literal["test", "val", "train"] = "test"
     """the images to measure on: the test, validation or training subset of the run's split"""
     data: str | None = None
-    """another dataset with the same classes"""
+    """another dataset with the same classes; it is split by its own folders, or 65/15/20"""
     out: Path | None = None
     """the folder for the report; default: RUN/evaluation-SUBSET for a run folder, else evaluation/NAME-SUBSET"""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"

@@ -28,7 +28,7 @@ class Predict:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Predict, prog="tembed predict", args=arguments)
-    from tembed.errors import TembedError
+    from tembed.errors import TembedError, counted
     from tembed.reporting.terminal import for_stderr
     from tembed.training.prediction import each_prediction
     from tembed.training.prediction.table import check_table, describe, write_table
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         interrupted = True
     if command.out is not None and found:
         write_table(found, command.out, command.top)
-        print(f"{len(found):,} images: {command.out}")
+        print(f"{counted(len(found), 'image')}: {command.out}")
     if broken and not found:
         raise TembedError(broken[0])
     for line in broken:

@@ -1,5 +1,6 @@
 """A contact sheet: some images of every class with its name, to look at before training."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,28 +10,31 @@ from tembed.arrays import UInt8
 from tembed.data.sources import open_dataset
 from tembed.data.splits import shuffled
 from tembed.data.storage import Stored
-from tembed.errors import TembedError
+from tembed.errors import TembedError, counted
 from tembed.reporting.fonts import draw_text, shortened, text_width
 
 TILE, GAP, LABEL, MARGIN, TITLE, GUTTER, LINE = 64, 4, 160, 16, 40, 32, 24
 INK, PAPER, QUIET = "#1a1a1a", "#ffffff", "#666666"
-ROWS = 25  # classes in a column of the sheet
+WIDEST = 320  # for names on a sheet of one column
+ROWS, COLUMNS = 25, 8  # a column has this many classes, or more if the sheet would need more columns
 NAME = 14  # size of a class name in pixels
 
 
 def contact_sheet(
     name: str, out: str | Path | None = None, each: int | None = None, root: str | Path | None = None
 ) -> Image.Image:
-    """``each`` images of every class (default 12, or 6 if there are more than 25 classes), always the same ones.
+    """``each`` images of every class (default 12, 6 for more than 25 and 3 for more than 200 classes), always the same.
 
     If the parts are known, each image has its part map beside it, and the names of the colours are below. The sheet is
     written to ``out`` if given.
     """
     stored = open_dataset(name, root)
-    each = each or (12 if len(stored.classes) <= ROWS else 6)
-    rows = min(ROWS, len(stored.classes))
-    columns = -(-len(stored.classes) // rows)
-    label_width = min(LABEL, 12 + max(int(text_width(name, NAME)) for name in (*stored.classes, "00,000")))
+    count = len(stored.classes)
+    each = each or (12 if count <= ROWS else 6 if count <= ROWS * COLUMNS else 3)
+    rows = min(max(ROWS, -(-count // COLUMNS)), count)
+    columns = -(-count // rows)
+    longest = math.ceil(max(text_width(name, NAME) for name in (*stored.classes, "00,000")))
+    label_width = min(WIDEST if columns == 1 else LABEL, 12 + longest)
     strip = label_width + each * (TILE + GAP) + GUTTER
     width = 2 * MARGIN + columns * strip - GUTTER
     parts = stored.manifest["parts"]
@@ -40,7 +44,8 @@ def contact_sheet(
     sheet = Image.new("RGB", (max(width, 640), height), PAPER)
     draw = ImageDraw.Draw(sheet)
     high, wide = stored.images.shape[1:3]
-    title = f"{name}: {len(stored.labels):,} images of {wide}x{high} in {len(stored.classes)} classes"
+    classes = "1 class" if count == 1 else f"{count:,} classes"
+    title = f"{name}: {counted(len(stored.labels), 'image')} of {wide}x{high} in {classes}"
     draw_text(draw, (MARGIN, 10), title, INK, 18)
     rank = shuffled(len(stored.labels), 0)
     for label, class_name in enumerate(stored.classes):

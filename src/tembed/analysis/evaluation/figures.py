@@ -4,16 +4,17 @@ from typing import Any
 
 import numpy as np
 
-from tembed.analysis.figures import figure, literal
+from tembed.analysis.figures import figure, within
 from tembed.extras import needs
+from tembed.reporting.fonts import text_width
 from tembed.training.prediction.measures import BINS, Predictions
 
 COUNTED = 25
 """Up to this many classes, the cells show their counts."""
 NAMED = 120
 """Up to this many classes, rows and columns have names."""
-LONGEST = 32
-"""Characters of a class name beside the matrix."""
+LONGEST = 2.8
+"""Maximum of inches for a class name beside the matrix."""
 
 
 def confusion_figure(found: Predictions) -> Any:
@@ -21,9 +22,10 @@ def confusion_figure(found: Predictions) -> Any:
     counts = found.confusion
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
     number = len(found.classes)
-    names = [_short(name) for name in literal(found.classes)]
     cell = 0.5 if number <= COUNTED else 9 / number
-    margin = 0.5 + 0.082 * max(map(len, names)) if number <= NAMED else 0.5
+    size = min(10, 72 * cell * 0.8)
+    names = [within(name, LONGEST, size) for name in found.classes] if number <= NAMED else []
+    margin = 0.6 + 1.06 * max((text_width(name, size) for name in names), default=0) / 72  # small text is set wider
     side = max(2.5, cell * number)
     made = figure(margin + side + 1.3, margin + side + 0.6)
     width, height = made.get_size_inches()
@@ -43,7 +45,6 @@ def confusion_figure(found: Predictions) -> Any:
                 color="white" if dark else "#222222",
             )
     if number <= NAMED:
-        size = 10 if number <= COUNTED else 72 * cell * 0.8
         axis.set_xticks(range(number), names, rotation=90, fontsize=size)
         axis.set_yticks(range(number), names, fontsize=size)
     else:
@@ -55,11 +56,6 @@ def confusion_figure(found: Predictions) -> Any:
     bar = made.add_axes(((margin + side + 0.2) / width, margin / height, 0.16 / width, side / height))
     made.colorbar(shown, cax=bar, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]).set_label("share of the true class")
     return made
-
-
-def _short(name: str) -> str:
-    name = " ".join(name.split())
-    return name if len(name) <= LONGEST else name[: LONGEST - 1].rstrip("\\") + "…"
 
 
 def calibration_figure(found: Predictions) -> Any:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 from tembed.analysis.evaluation.figures import calibration_figure, confusion_figure
 from tembed.analysis.evaluation.sheet import worst_sheet
 from tembed.analysis.figures import figure_png, image_png
+from tembed.errors import counted
 from tembed.files import write_file, write_json
-from tembed.reporting.document import Element, Heading, Items, Picture, Table, Text, write_document
+from tembed.reporting.document import Details, Element, Heading, Items, Picture, Table, Text, write_document
 from tembed.training.evaluation import Detailed
 from tembed.training.prediction.measures import ClassMeasure, Predictions
 
 WORST = 24
 """Images on the contact sheet."""
+CLASSES = 30
+"""Classes in the table; the others are folded away below it."""
 PAIRS = 10
 """Confusions in the report."""
 
@@ -81,12 +85,9 @@ def elements(found: Detailed) -> list[Element]:
         Heading(f"{found.trained.recipe.model} on the {found.subset} images of {found.data}", 1),
         Items(tuple(summary(found))),
         Heading("Accuracy by class, the lowest first"),
-        Table(
-            ("class", "images", "accuracy %", "precision %", "most often taken for"),
-            tuple(_row(row) for row in classes),
-        ),
+        *class_tables(classes),
         Heading("Confusions"),
-        Items(tuple(f"{a} taken for {b}: {count:,} images" for a, b, count in measured.confusions(PAIRS)))
+        Items(tuple(f"{a} taken for {b}: {counted(count, 'image')}" for a, b, count in measured.confusions(PAIRS)))
         if measured.confusions(1)
         else Text("There are none: every image is classified correctly."),
         Picture("confusion", figure_png(confusion_figure(measured)), "True and predicted classes."),
@@ -105,12 +106,19 @@ def elements(found: Detailed) -> list[Element]:
                 "."
                 if one.patches is None
                 else ", each beside the best class of its patches. If the patches see the true class "
-                "and the head does not, look at the last stage; if neither does, look at the label."
+                "and the head does not, look at what follows the block; if neither does, look at the label."
             )
             + " All images are in images.csv, in this order."
         ),
         Picture("worst", sheet, "The images with the highest loss."),
     ]
+
+
+def class_tables(classes: Sequence[ClassMeasure]) -> list[Element]:
+    """The measures of each class; of many, the first ones, and the others folded away."""
+    header = ("class", "images", "accuracy %", "precision %", "most often taken for")
+    first, others = (Table(header, tuple(map(_row, some))) for some in (classes[:CLASSES], classes[CLASSES:]))
+    return [first, Details(f"The other {len(others.rows):,} classes", (others,))] if others.rows else [first]
 
 
 def summary(found: Detailed) -> list[str]:

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw
 
 from tembed.analysis.colours import Colour, class_colours
 from tembed.analysis.features import extract_features
-from tembed.arrays import Int64, UInt8
+from tembed.arrays import Int64, UInt8, probability
 from tembed.models import model_info
 from tembed.reporting.fonts import draw_text, shortened, text_width
 from tembed.training.evaluation import Detailed
@@ -118,10 +118,9 @@ def _tile(pixels: UInt8, how: Image.Resampling) -> Image.Image:
 def _caption(draw: ImageDraw.ImageDraw, found: Detailed, position: int, at: tuple[int, int], width: int) -> None:
     one, (x, y) = found.predictions, at
     label, predicted = int(one.labels[position]), int(one.predicted[position])
-    said = f"{one.classes[predicted]} {one.probabilities[position, predicted]:.2f}"
-    draw_text(draw, (x, y), shortened(one.files[position], width, 12), QUIET, 12)
+    draw_text(draw, (x, y), shortened(one.files[position], width, 12, keep_end=True), QUIET, 12)
     draw_text(draw, (x, y + LINE - 2), shortened(f"is {one.classes[label]}", width, 13), INK, 13)
     colour = INK if label == predicted else ALARM
-    loss = f"; loss {one.losses[position]:.1f}"
-    head = shortened(f"head: {said}", width - text_width(loss, 13), 13)
-    draw_text(draw, (x, y + 2 * LINE - 4), head + loss, colour, 13)
+    numbers = f" {probability(one.probabilities[position, predicted])}; loss {one.losses[position]:.1f}"
+    head = shortened(f"head: {one.classes[predicted]}", width - text_width(numbers, 13), 13)
+    draw_text(draw, (x, y + 2 * LINE - 4), head + numbers, colour, 13)

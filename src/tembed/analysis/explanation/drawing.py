@@ -12,10 +12,10 @@ from tembed.analysis.colours import Colour, class_colours
 from tembed.analysis.explanation.explaining import Explanation
 from tembed.analysis.explanation.heat import COLOURS, FADED, overlay, smooth_map
 from tembed.analysis.features import patch_span
-from tembed.analysis.figures import figure, literal, unit
-from tembed.arrays import UInt8
+from tembed.analysis.figures import figure, unit, within
+from tembed.arrays import UInt8, probability
 from tembed.extras import needs
-from tembed.reporting.fonts import set_fonts
+from tembed.reporting.fonts import set_fonts, text_width
 
 HEATS = 3
 """Number of classes with a heat map."""
@@ -25,8 +25,18 @@ OWN_COLOURS = 20
 """Up to this many classes, each has the colour of all other figures; with more, the named ones have the clearest."""
 SHOWN = 800
 """Longer side of the photographs in the figure, in pixels."""
-WIDTH, COLUMN, HEADER, LOWER = 15.0, 3.5, 0.95, 3.9
-"""Widths of figure and column, and heights of header and lower row, in inches."""
+WIDTH, LEFT, RIGHT, TITLE, HEADER, LOWER = 15.0, 0.22, 13.98, 0.3, 0.95, 3.9
+"""Sizes in inches: figure width, sides of the upper row, heights of a title, of the header and of the lower row."""
+GAP = 0.14
+"""Inches between two photographs."""
+PANORAMA = 0.45
+"""Photographs whose height is a smaller share of their width are drawn in two rows."""
+REACHES = (0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
+"""Ends of the axis of the bars: the first one that no bar exceeds, so that low probabilities can be read."""
+NAME = 2.2
+"""Inches for a class name beside the bars."""
+BOLD = 1.18
+"""Width of bold text in terms of plain text."""
 GREY: Colour = (176, 176, 176)
 ALARM = "#b3261e"
 
@@ -37,27 +47,36 @@ def draw(found: Explanation) -> Any:
     The head's class comes first everywhere. If head and patches disagree, the header says so.
     """
     note, found = found.note, _resized(found)
-    name, *classes = literal([found.name, *found.classes])
-    found = replace(found, name=name, classes=tuple(_short(each) for each in classes))
     ratio = found.photo.shape[0] / found.photo.shape[1]
-    upper = min(max(COLUMN * ratio, 2.0), 5.6)
-    height = HEADER + upper + LOWER + 0.75
+    columns = 2 if ratio < PANORAMA else 4
+    column = (RIGHT - LEFT - GAP * (columns - 1)) / columns
+    tall = min(max(column * ratio, 0.7), 5.6)
+    upper = 4 // columns * (TITLE + tall)
+    height = HEADER + upper + LOWER + 0.45
     made = figure(WIDTH, height)
     _header(made, found, note, height)
-    top, middle = 1 - HEADER / height, 1 - (HEADER + 0.3 + upper) / height
-    row = made.add_gridspec(1, 4, left=0.015, right=0.945, top=top - 0.3 / height, bottom=middle, wspace=0.04)
-    _photograph(made.add_subplot(row[0]), found)
-    _heats(made, [made.add_subplot(row[1 + k]) for k in range(min(HEATS, len(classes)))], found)
+    heats = found.leading[:HEATS]
+    places = [
+        (LEFT + place % columns * (column + GAP), HEADER + (place // columns + 1) * (TITLE + tall))
+        for place in range(1 + len(heats))
+    ]
+    axes = [made.add_axes((x / WIDTH, 1 - y / height, column / WIDTH, tall / height)) for x, y in places]
+    _photograph(axes[0], found)
+    middle = 1 - (HEADER + upper) / height
+    right = LEFT + min(columns, len(axes)) * (column + GAP)
+    bar = made.add_axes((right / WIDTH, middle, 0.12 / WIDTH, (upper - TITLE) / height))
+    _heats(axes[1:], bar, found, heats, column)
     named = found.leading[:NAMED]
-    colours = _colours(named, len(classes))
+    colours = _colours(named, len(found.classes))
     row = made.add_gridspec(
         1, 3, left=0.015, right=0.985, top=middle - 0.42 / height, bottom=0.3 / height, width_ratios=[1, 1.08, 2.1]
     )
     _patch_grid(made.add_subplot(row[0]), found, named, colours)
-    axis, entropy = made.add_subplot(row[1]), found.entropy / np.log(max(2, len(classes)))
+    axis, entropy = made.add_subplot(row[1]), found.entropy / np.log(max(2, len(found.classes)))
     shown = axis.imshow(entropy, vmin=0, vmax=1, cmap="gray", interpolation="nearest")
     made.colorbar(shown, ax=axis, fraction=0.046, pad=0.03)
     _titled(axis, "entropy of each patch (1 is the largest)")
+    axis.spines[:].set(visible=True, color="#999999", linewidth=0.8)  # patches of the largest entropy are white
     _predictions(made.add_subplot(row[2].subgridspec(1, 2, width_ratios=[0.36, 1])[1]), found, named, colours)
     set_fonts(made)
     return made
@@ -76,11 +95,6 @@ def _resized(found: Explanation) -> Explanation:
     return replace(found, photo=photo, box=(left * across, top * down, right * across, bottom * down))
 
 
-def _short(name: str, most: int = 30) -> str:
-    name = " ".join(name.split())
-    return name if len(name) <= most else name[: most - 1].rstrip("\\") + "…"
-
-
 def _colours(named: Sequence[int], classes: int) -> list[Colour]:
     if classes <= OWN_COLOURS:
         return [class_colours(classes)[label] for label in named]
@@ -88,20 +102,23 @@ def _colours(named: Sequence[int], classes: int) -> list[Colour]:
 
 
 def _header(made: Any, found: Explanation, note: str, height: float) -> None:
-    left, p = 0.015, found.probabilities.max()
-    made.text(left, 1 - 0.38 / height, f"{found.prediction}  {p:.2f}", fontsize=20, weight="bold")
-    made.text(1 - left, 1 - 0.38 / height, f"{found.name}, {note}", fontsize=11, ha="right", color="#555555")
-    mass = found.patches.max()
+    left, whole, p = LEFT / WIDTH, WIDTH - 2 * LEFT, f"  {probability(found.probabilities.max())}"
+    head = within(found.prediction, 0.55 * whole, BOLD * 20) + p
+    made.text(left, 1 - 0.38 / height, head, fontsize=20, weight="bold")
+    rest = whole - (text_width(head, BOLD * 20) + text_width(f", {note}", 11)) / 72 - 0.3
+    name = within(found.name, rest, 11, keep_end=True)
+    made.text(1 - left, 1 - 0.38 / height, f"{name}, {note}", fontsize=11, ha="right", color="#555555")
+    mass, seen = probability(found.patches.max()), within(found.patch_prediction, 0.55 * whole, 13)
     if found.agree:
-        text, colour = f"Head and patches agree: the patches give {found.prediction} {mass:.2f} on average.", "#333333"
+        text, colour = f"Head and patches agree: the patches give {seen} {mass} on average.", "#333333"
     else:
-        text = f"Head and patches disagree: the patches see {found.patch_prediction} ({mass:.2f} on average)."
+        text = f"Head and patches disagree: the patches see {seen} ({mass} on average)."
         colour = ALARM
     made.text(left, 1 - 0.72 / height, text, fontsize=13, color=colour)
 
 
 def _titled(axis: Any, title: str) -> None:
-    axis.set_title(title, fontsize=11 if len(title) < 42 else 9.5)
+    axis.set_title(title, fontsize=11)
     axis.set_xticks([])
     axis.set_yticks([])
     for side in axis.spines.values():
@@ -140,21 +157,20 @@ def _photograph(axis: Any, found: Explanation) -> None:
     _titled(axis, "what the network saw; dashed: one patch")
 
 
-def _heats(made: Any, axes: Sequence[Any], found: Explanation) -> None:
+def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[int], width: float) -> None:
     """Heat maps of the head's class and of the patches' other leading classes, with one scale."""
-    shown = found.leading[: len(axes)]
-    height, width = found.photo.shape[:2]
+    height, across = found.photo.shape[:2]
     highest = max(float(found.scores[:, :, shown].max()), 0.01)
+    whose = {int(found.patches.argmax()): " (the patches' class)", shown[0]: " (the head's class)"}
     for axis, label in zip(axes, shown, strict=True):
-        heat = smooth_map(found.scores[:, :, label], found.window, found.box, (height, width))
+        heat = smooth_map(found.scores[:, :, label], found.window, found.box, (height, across))
         _show(axis, overlay(found.photo, heat, highest))
         _outline(axis, *found.box)
-        whose = {int(found.patches.argmax()): " (the patches' class)", shown[0]: " (the head's class)"}
-        _titled(axis, found.classes[label] + whose.get(label, ""))
-    box = axes[-1].get_position()
+        suffix = whose.get(label, "")
+        _titled(axis, within(found.classes[label], width - text_width(suffix, 11) / 72, 11) + suffix)
     scale = needs("matplotlib.cm").ScalarMappable(needs("matplotlib.colors").Normalize(0, highest), COLOURS)
-    bar = made.colorbar(scale, cax=made.add_axes((box.x1 + 0.008, box.y0, 0.008, box.height)))
-    bar.set_label("prediction of the patches", fontsize=9)
+    bar.figure.colorbar(scale, cax=bar).set_label("prediction of the patches", fontsize=9)
+    bar.tick_params(labelsize=9)
 
 
 def _patch_grid(axis: Any, found: Explanation, named: Sequence[int], colours: Sequence[Colour]) -> None:
@@ -180,16 +196,19 @@ def _predictions(axis: Any, found: Explanation, named: Sequence[int], colours: S
     rows = np.arange(len(named))
     axis.barh(rows - 0.2, head[named], 0.36, color="#404040")
     axis.barh(rows + 0.2, patches[named], 0.36, color=unit(colours), edgecolor="#404040", linewidth=0.6)
-    axis.scatter(np.full(len(named), -0.025), rows, marker="s", s=130, color=unit(colours), clip_on=False)
+    highest = max(float(head[named].max()), float(patches[named].max()))
+    reach = next((one for one in REACHES if highest <= one), 1.0)
+    axis.scatter(np.full(len(named), -0.025 * reach), rows, marker="s", s=130, color=unit(colours), clip_on=False)
     count = best.size
     for row, label in enumerate(named):
         leads = int((best == label).sum())
-        axis.text(1.6, row, f"best in {leads} of {count} patches", va="center", ha="right", fontsize=9, color="#555555")
-    axis.set_yticks(rows, [found.classes[label] for label in named], fontsize=11)
+        text = f"best in {leads} of {count} patches"
+        axis.text(1.6 * reach, row, text, va="center", ha="right", fontsize=9, color="#555555")
+    axis.set_yticks(rows, [within(found.classes[label], NAME, 11) for label in named], fontsize=11)
     axis.tick_params(axis="y", length=0, pad=18)
     axis.set_ylim(max(len(named), 4) - 0.4, -0.6)
-    axis.set_xlim(0, 1.6)
-    axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axis.set_xlim(0, 1.6 * reach)
+    axis.set_xticks(np.linspace(0, reach, 6 if reach == 0.25 else 5))
     axis.set_title("dark: the head; coloured: mean of the patches", fontsize=11, loc="left")
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

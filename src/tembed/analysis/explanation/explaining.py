@@ -10,7 +10,7 @@ import torch
 from tembed.analysis.explanation.heat import Box, overlay, smooth_map
 from tembed.analysis.features import extract_features
 from tembed.analysis.figures import mixture
-from tembed.arrays import Floats, UInt8
+from tembed.arrays import Floats, UInt8, probability
 from tembed.data.readers.pictures import Given, Picture, all_given, read_picture
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
@@ -78,10 +78,10 @@ class Explanation:
     @property
     def verdict(self) -> str:
         """Head and patches in one line."""
-        head = f"{self.prediction} {self.probabilities.max():.2f}"
+        head = f"{self.prediction} {probability(self.probabilities.max())}"
         if self.agree:
-            return f"{head}; the patches agree ({self.patches.max():.2f})"
-        return f"{head}; the patches disagree: {self.patch_prediction} ({self.patches.max():.2f})"
+            return f"{head}; the patches agree ({probability(self.patches.max())})"
+        return f"{head}; the patches disagree: {self.patch_prediction} ({probability(self.patches.max())})"
 
     @property
     def leading(self) -> list[int]:

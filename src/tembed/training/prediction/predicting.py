@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tembed.arrays import Floats, UInt8
+from tembed.arrays import Floats, UInt8, probability
 from tembed.data.batches import Batches
 from tembed.data.readers.images import decode_batch
 from tembed.data.readers.pictures import Given, all_given, read_bytes, read_picture
@@ -70,8 +70,8 @@ class Prediction:
     def __repr__(self) -> str:
         (name, p), patches = self.top()[0], ""
         if self.patches is not None:
-            patches = f"; patches: {self.patch_prediction} {self.patches.max():.2f}"
-        return f"Prediction({self.name}: {name} {p:.2f}{patches})"
+            patches = f"; patches: {self.patch_prediction} {probability(self.patches.max())}"
+        return f"Prediction({self.name}: {name} {probability(p)}{patches})"
 
 
 class _Decoded(NamedTuple):

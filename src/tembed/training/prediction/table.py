@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tembed.arrays import probability
 from tembed.errors import TembedError, one_line
 from tembed.files import write_file, write_json
 from tembed.training.prediction.predicting import Prediction
@@ -13,11 +14,11 @@ from tembed.training.prediction.predicting import Prediction
 
 def describe(one: Prediction, top: int) -> str:
     """One line: ``a.jpg: cat 0.91, dog 0.05; patches: cat 0.64; entropy 0.31``."""
-    classes = ", ".join(f"{name} {p:.2f}" for name, p in one.top(top))
+    classes = ", ".join(f"{name} {probability(p)}" for name, p in one.top(top))
     patches = ""
     if one.patches is not None:
         differ = "" if one.agree else " (disagree)"
-        patches = f"; patches: {one.patch_prediction} {one.patches.max():.2f}{differ}"
+        patches = f"; patches: {one.patch_prediction} {probability(one.patches.max())}{differ}"
     return one_line(f"{one.name}: {classes}{patches}; entropy {one.entropy:.2f}")
 
 
