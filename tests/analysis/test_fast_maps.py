@@ -7,8 +7,11 @@ import pytest
 from support.features import save_untrained
 from support.progress import Said
 
-from tembed.analysis import analyze, maps
+from tembed.analysis import analyze, maps, sampling
+from tembed.analysis.report import FIRST_LOOK, introduction
+from tembed.analysis.vital import signs
 from tembed.data import load
+from tembed.reporting.document import Text
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +39,35 @@ def test_a_fast_map_keeps_every_point_beside_its_neighbours(monkeypatch: pytest.
     assert seen == [300], "the map is cached"
     maps.map_all({"a": points}, tmp_path)
     assert seen == [300, 900], "and is not taken for a whole one"
+
+
+def test_a_fast_map_fits_the_class_vectors_with_the_patches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    points = np.random.default_rng(0).standard_normal((900, 3)).astype(np.float32)
+    monkeypatch.setattr(maps, "FAST_POINTS", 300)
+    seen: list[np.ndarray] = []
+    whole = maps._tsne
+    monkeypatch.setattr(maps, "_tsne", lambda points, *rest: (seen.append(points), whole(points, *rest))[1])
+    found = maps.map_all({"a": points}, tmp_path, fast=True, fitted=11)["a"]
+    assert len(seen[0]) == 311
+    np.testing.assert_array_equal(seen[0][-11:], points[-11:])
+    np.testing.assert_array_equal(maps.map_all({"a": points}, None, fast=True, fitted=11)["a"], found)
+    maps.map_all({"a": points}, tmp_path, fast=True)
+    assert len(seen) == 3, "the cached map with fitted points is not taken for one without"
+
+
+@pytest.mark.usefixtures("use_worlds")
+def test_a_first_look_uses_few_images_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "FAST_IMAGES", 20)
+    monkeypatch.setattr(signs, "IMAGES_FAST", 7)
+    source = tmp_path / "w.safetensors"
+    save_untrained(source, "rn26-embed", "tiny", load("tiny").test.classes, 16)
+    whole, look = analyze(source), analyze(source, fast_maps=True)
+    assert len(look.sample) == 20 < len(whole.sample)
+    assert len(analyze(source, fast_maps=True, images_per_class=3).sample) == 30, "a given number counts"
+    assert look.vital_signs.images == 7
+    assert whole.vital_signs.images == len(load("tiny").test)
+    assert Text(FIRST_LOOK) in introduction(look)
+    assert Text(FIRST_LOOK) not in introduction(whole)
 
 
 @pytest.mark.usefixtures("use_worlds")

@@ -20,6 +20,7 @@ def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() 
     assert found.indices.tolist() != sample(images, 4, seed=2).indices.tolist()
     assert set(found.indices.tolist()) <= set(sample(images, 6, seed=1).indices.tolist())
     assert [default_per_class(classes) for classes in (2, 10, 100, 1000)] == [80, 80, 8, 2]
+    assert [default_per_class(classes, fast=True) for classes in (1, 2, 10, 100, 1000)] == [80, 50, 10, 2, 2]
     with pytest.raises(TembedError, match=r"`images_per_class` is 11, but class .* has 10 images .* give 10 or fewer"):
         sample(images, 11)
     with pytest.raises(TembedError, match="`images_per_class` is 1; it must be at least 2"):

@@ -26,7 +26,7 @@ MANY = 10_000
 """From this many points on, the forces are interpolated (FFT) instead of summed over a tree (Barnes-Hut)."""
 EARLY, LATE = 250, 500
 """Steps with exaggerated attraction, and without."""
-FAST_POINTS, FAST_NEIGHBOURS = 2500, 5
+FAST_POINTS, FAST_NEIGHBOURS = 1500, 5
 """A fast map has this many points by t-SNE, and each other point at the mean of this many of its neighbours."""
 KIND = "map"
 """Marks a cache file as one of a map."""
@@ -85,15 +85,15 @@ def _tsne(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
     return np.asarray(embedding, np.float32)
 
 
-def _fast(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
+def _fast(points: Floats, seed: int, progress: Progress, task: str, fitted: int = 0) -> Floats:
     """Like `_tsne` for some points; every other point is at the mean of those that it is nearest to.
 
-    Means are weighted by the inverse distance. The last points are the class vectors and zero, if any: they are drawn
-    like all others.
+    Means are weighted by the inverse distance. ``fitted``: the last points, this many, are among those of t-SNE.
     """
     if len(points) <= FAST_POINTS:
         return _tsne(points, seed, progress, task)
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(points))[:FAST_POINTS])
+    drawn = np.random.default_rng(seed).permutation(len(points) - fitted)[:FAST_POINTS]
+    chosen = np.concatenate([np.sort(drawn), np.arange(len(points) - fitted, len(points))])
     known = _tsne(points[chosen], seed, progress, task)
     reduced = torch.from_numpy(principal(points))
     found = np.empty((len(points), 2), np.float32)
@@ -107,10 +107,12 @@ def _fast(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
     return found
 
 
-def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: str, fast: bool = False) -> Floats:
+def _cached(
+    points: Floats, folder: Path, seed: int, progress: Progress, task: str, fast: bool = False, fitted: int = 0
+) -> Floats:
     """The same as `_tsne` or `_fast`, read from ``folder`` if it has an undamaged copy, and written there if not."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
-    settings += f" {FAST_POINTS} {FAST_NEIGHBOURS}" if fast else ""
+    settings += f" {FAST_POINTS} {FAST_NEIGHBOURS} {fitted}" if fast else ""
     digest = hashlib.sha256(settings.encode())
     digest.update(np.ascontiguousarray(points).data)
     path = folder / f"map-{digest.hexdigest()[:16]}.safetensors"
@@ -119,7 +121,7 @@ def _cached(points: Floats, folder: Path, seed: int, progress: Progress, task: s
             return read_checksummed(path, KIND)[0]["map"].numpy()
         except TembedError as error:
             progress.say(f"computing the map again: {error}")
-    found = (_fast if fast else _tsne)(points, seed, progress, task)
+    found = _fast(points, seed, progress, task, fitted) if fast else _tsne(points, seed, progress, task)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(path, checksummed_bytes({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
@@ -148,18 +150,22 @@ def map_all(
     progress: Progress = SILENT,
     *,
     fast: bool = False,
+    fitted: int = 0,
 ) -> dict[str, Floats]:
     """The maps of several sets of points, one on each core, cached in ``folder`` if one is given.
 
-    ``fast``: t-SNE of `FAST_POINTS` points only, with all others beside them.
+    ``fast``: t-SNE of `FAST_POINTS` points only, with all others beside them. ``fitted``: the last points of each set,
+    this many, are always among those of t-SNE.
     """
     stoppable = Stoppable(progress)
 
     def one(name: str) -> Floats:
         task = f"t-SNE of {name}"
         if folder is None:
-            return (_fast if fast else _tsne)(spaces[name], seed, stoppable, task)
-        return _cached(spaces[name], folder, seed, stoppable, task, fast)
+            if fast:
+                return _fast(spaces[name], seed, stoppable, task, fitted)
+            return _tsne(spaces[name], seed, stoppable, task)
+        return _cached(spaces[name], folder, seed, stoppable, task, fast, fitted)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
         warnings.simplefilter("ignore")  # from the packages that openTSNE uses

@@ -34,6 +34,10 @@ HOW = (
     "cover the choice of images. For the method, the same is asked over trained seeds. Both are corrected for the "
     "number of claims (Holm)."
 )
+FIRST_LOOK = (
+    "This is a first look (--fast-maps), with few images and with t-SNE of a part of the patches: intervals are wide, "
+    "and more claims are unclear than in a full analysis."
+)
 LEGEND = "The measured value and its controls, with 95 % intervals. Hollow dots: controls that are not beaten."
 
 
@@ -108,7 +112,8 @@ def introduction(analysis: Analysis) -> list[Element]:
         share = (baseline.head == baseline.labels).mean()
         accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} correctly."
     seeds = f"Networks that are compared: {analysis.sources.counts()}, and {UNTRAINED} untrained ones."
-    return [Text(network), Text(f"{accuracy} {seeds}")]
+    look = [Text(FIRST_LOOK)] if analysis.fast_maps else []
+    return [Text(network), Text(f"{accuracy} {seeds}"), *look]
 
 
 def verdict_table(claims: list[Claim]) -> Table:
@@ -132,8 +137,8 @@ def claim_elements(claims: list[Claim]) -> list[Element]:
     measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
     missing = [claim for claim in claims if claim.weights.verdict == "not measured"]
     counts = {verdict: sum(claim.weights.verdict == verdict for claim in measured) for verdict in VERDICTS}
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    found: list[Element] = [Text(HOW), Text(f"For these weights: {summary}."), verdict_table(claims)]
+    summary = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
+    found: list[Element] = [Text(HOW), Text(f"Verdicts for these weights: {summary}."), verdict_table(claims)]
     for number, claim in enumerate(measured, 1):
         found += _one_claim(claim, f"claim-{number}")
     if missing:
@@ -180,7 +185,8 @@ def pictures(analysis: Analysis, side: int = SIDE) -> list[Element]:
     """The figures of the paper's analysis."""
     found: list[Element] = []
     if analysis.has_maps:
-        caption = "t-SNE of the features before the last stage, by class and by super-class (Fig. 5)"
+        by = "by class" if analysis.groups is None else "by class and by super-class"
+        caption = f"t-SNE of the features before and behind the block, {by} (Fig. 5)"
         found.append(Picture("geometry", figure_png(analysis.geometry()), caption))
     else:
         points = len(analysis.features.image_of)

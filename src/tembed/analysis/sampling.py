@@ -18,6 +18,8 @@ PER_CLASS = 80
 """Images per class in the paper (§4.3)."""
 IMAGES = 800
 """Default maximum of images in total: 80 of each of 10 classes, 8 of each of 100."""
+FAST_IMAGES = 100
+"""The same for a first look."""
 FEWEST = 2
 """Minimum of images per class: neighbours and probes need other images of the class."""
 LISTED = 12
@@ -27,9 +29,9 @@ Groups = Mapping[str, Sequence[str]]
 """Super-class to its classes."""
 
 
-def default_per_class(classes: int) -> int:
-    """The paper's number of images per class, or fewer if that would exceed `IMAGES` in total."""
-    return max(FEWEST, min(PER_CLASS, IMAGES // classes))
+def default_per_class(classes: int, *, fast: bool = False) -> int:
+    """The paper's number of images per class, or fewer if that would exceed `IMAGES` (or `FAST_IMAGES`) in total."""
+    return max(FEWEST, min(PER_CLASS, (FAST_IMAGES if fast else IMAGES) // classes))
 
 
 def sample(images: ImageSet, images_per_class: int, seed: int = 0) -> ImageSet:
@@ -46,9 +48,12 @@ def sample(images: ImageSet, images_per_class: int, seed: int = 0) -> ImageSet:
     return _drawn(images, [images_per_class] * len(counts), seed)
 
 
-def default_sample(images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> ImageSet:
-    """The paper's number of images of each class, or as many as there are; classes with a single image are left out."""
-    wanted = default_per_class(len(images.classes))
+def default_sample(images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, fast: bool = False) -> ImageSet:
+    """The paper's number of images of each class, or as many as there are; classes with a single image are left out.
+
+    ``fast``: only a few images of each, for a first look.
+    """
+    wanted = default_per_class(len(images.classes), fast=fast)
     counts = images.labels.bincount(minlength=len(images.classes)).tolist()
     left_out = [name for name, count in zip(images.classes, counts, strict=True) if count < FEWEST]
     taken = [min(wanted, count) if count >= FEWEST else 0 for count in counts]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tembed.errors import TembedError
-from tembed.models import canonical_name
+from tembed.models import canonical_name, is_foreign, with_block
 from tembed.training import Recipe, Trained, load_trained
 
 Source = str | Path
@@ -34,17 +34,17 @@ def sort_runs(source: Source, trained: Trained, baseline: Source | None, also: S
     found = Sorted([(str(source), trained)])
     if baseline is not None:
         _add(found.baseline, str(baseline), load_trained(baseline), found, "the baseline")
-    stem = canonical_name(trained.recipe.model).split("-")[0]
+    own = canonical_name(trained.recipe.model)
+    if is_foreign(own):
+        stem, others = with_block(own, "none"), {with_block(own, "aux"): found.aux}
+    else:
+        stem = own.split("-")[0]
+        others = {f"{stem}-aux": found.aux, f"{stem}-1x1": found.one_by_one}
     base = found.baseline[0][1].recipe.model if found.baseline else stem
     for one in also:
         other = load_trained(one)
         model = canonical_name(other.recipe.model)
-        kinds = {
-            canonical_name(trained.recipe.model): found.run,
-            base: found.baseline,
-            f"{stem}-aux": found.aux,
-            f"{stem}-1x1": found.one_by_one,
-        }
+        kinds = {own: found.run, base: found.baseline, **others}
         if model not in kinds:
             raise TembedError(
                 f"`also` names {one}, a run of {other.recipe.model}: it can name seeds of {', '.join(kinds)}"

@@ -15,7 +15,7 @@ from tembed.analysis.claims.statistics import RESAMPLES, HalfSamples
 from tembed.analysis.colours import Colour, class_colours
 from tembed.analysis.controls import CALIBRATION, UNTRAINED, Networks, untrained
 from tembed.analysis.features import Features, cached_features, extract_features, pixels_of
-from tembed.analysis.figures import geometry_figure, legend_figure, legend_points, words_figure
+from tembed.analysis.figures import geometry_figure, legend_figure, legend_points, within, words_figure
 from tembed.analysis.maps import FEWEST_POINTS, map_all
 from tembed.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.analysis.seeds import Sorted, sort_runs
@@ -28,16 +28,10 @@ from tembed.claims import Claim
 from tembed.data import Dataset, dataset, load
 from tembed.data.types import ImageSet
 from tembed.errors import TembedError
-from tembed.models import model_info
+from tembed.models import is_foreign, model_info, parse_foreign
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Trained
 from tembed.training.weights import as_trained
-
-TITLES = {
-    "baseline": "baseline, input of stage 4",
-    "block input": "block input (stage-3 output)",
-    "block output": "block output (stage-4 input)",
-}
 
 
 @dataclass(frozen=True)
@@ -79,10 +73,14 @@ class Analysis:
         return self.given.baseline[0] if self.given.baseline else None
 
     @cached_property
+    def blank(self) -> list[Trained]:
+        """The network of the run, untrained."""
+        return [untrained(self.trained, self.calibration, seed) for seed in range(UNTRAINED)]
+
+    @cached_property
     def networks(self) -> Networks:
         """All networks that the claims compare: those that were given, and untrained ones."""
-        blank = (untrained(self.trained, self.calibration, seed) for seed in range(UNTRAINED))
-        found = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in blank]
+        found = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in self.blank]
         return replace(self.given, untrained=tuple(found))
 
     @cached_property
@@ -132,6 +130,17 @@ class Analysis:
             spaces_of(self.features, self.baseline), self.cache, self.seed, self.progress, fast=self.fast_maps
         )
 
+    @property
+    def map_titles(self) -> dict[str, str]:
+        """What the maps of Fig. 5 show, by their names."""
+        before, after = block_ends(self.trained.recipe.model)
+        titles = {"block input": f"block input ({before})", "block output": f"block output ({after})"}
+        for source, trained in self.sources.baseline[:1]:
+            name = Path(source).name if Path(source).exists() else source  # shipped weights are no path
+            short = within(name, 2.3, 10, keep_end=True)
+            titles["baseline"] = f"baseline ({short}), {block_ends(trained.recipe.model)[1]}"
+        return titles
+
     @cached_property
     def sprite_maps(self) -> dict[str, Floats]:
         """The maps of Fig. 6: by class predictions, ``(P, 2)``, and by embedding vectors, ``(P + C + 1, 2)``.
@@ -139,11 +148,12 @@ class Analysis:
         In the second one, the class vectors and zero follow the patches. Deep supervision has no second map.
         """
         assert self.features.softmax is not None
-        spaces = {"predictions": self.features.softmax}
+        spaces, fitted = {"predictions": self.features.softmax}, 0
         embedding, values = self.features.embedding, self.features.values
         if embedding is not None and values is not None:
             spaces["embedding vectors"] = np.concatenate([embedding, values, np.zeros_like(values[:1])])
-        return map_all(spaces, self.cache, self.seed, self.progress, fast=self.fast_maps)
+            fitted = len(values) + 1  # class vectors and zero are fitted with the patches, not placed afterwards
+        return map_all(spaces, self.cache, self.seed, self.progress, fast=self.fast_maps, fitted=fitted)
 
     # --- words and claims
 
@@ -159,23 +169,20 @@ class Analysis:
     @cached_property
     def vital_signs(self) -> VitalSigns:
         """Whether the block is at work, on random test images."""
-        return trained_vital_signs(self.trained, self.test_images, self.seed, self.progress)
+        return trained_vital_signs(self.trained, self.test_images, self.seed, self.progress, fast=self.fast_maps)
 
     @cached_property
     def units(self) -> NetworkUnits:
         """What BN-ReLU does in the units of the run, its baseline and untrained networks."""
         runs, baselines = ([one for _, one in kind] for kind in (self.sources.run, self.sources.baseline))
-        return units_of_networks(runs, baselines, self.sample, self.calibration, self.progress)
+        return units_of_networks(runs, baselines, self.blank, self.sample, self.progress)
 
     # --- figures
 
     def geometry(self) -> Any:
         """Fig. 5 as a matplotlib figure."""
         labels = self.features.labels[self.features.image_of]  # the same for the baseline
-        source = self.baseline_source or ""
-        name = Path(source).name if Path(source).exists() else source  # shipped weights are no path
-        titles = TITLES | {"baseline": f"baseline ({name[-40:]}), input of stage 4"}
-        panels = [(titles[name], coordinates, labels) for name, coordinates in self.geometry_maps.items()]
+        panels = [(self.map_titles[name], coordinates, labels) for name, coordinates in self.geometry_maps.items()]
         named = None if self.groups is None or self.group_of is None else (list(self.groups), self.group_of)
         return geometry_figure(panels, self.classes, self.colours, named)
 
@@ -226,7 +233,7 @@ def analyze(
     ``baseline``: another run on the same dataset to compare with. ``also``: further seeds of the run, of the baseline,
     of the ``-aux`` and of the ``-1x1`` network. ``images_per_class``: by default the paper's 80, or as many as there
     are. ``groups``: super-classes to use instead of the dataset's own. ``cache``: a folder that keeps features and
-    maps, so that they are computed once. ``fast_maps``: maps of few points, with the others beside them.
+    maps, so that they are computed once. ``fast_maps``: a first look with fewer images and points.
     ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
     progress = progress or SILENT
@@ -243,7 +250,7 @@ def analyze(
     if groups is not None:
         group_labels(groups, trained.classes)  # refuses a wrong grouping before any work
     if images_per_class is None:
-        images = default_sample(splits.test, seed, progress)
+        images = default_sample(splits.test, seed, progress, fast=fast_maps)
     else:
         images = sample(splits.test, images_per_class, seed)
     found = sort_runs(source, trained, baseline, also)
@@ -276,6 +283,14 @@ def analyze(
         progress=progress,
         fast_maps=fast_maps,
     )
+
+
+def block_ends(model: str) -> tuple[str, str]:
+    """What the block of a network reads and where its output goes: by stages, or by the layer it is attached to."""
+    if not is_foreign(model):
+        return "output of stage 3", "input of stage 4"
+    layer = parse_foreign(model).at
+    return f"output of {layer}", f"behind {layer}"
 
 
 def features_of(

@@ -8,7 +8,7 @@ import torch
 
 from tembed.analysis.claims.soft_argmax import NO_UNITS, soft_argmax_claims
 from tembed.analysis.claims.statistics import HalfSamples
-from tembed.analysis.controls import CALIBRATION
+from tembed.analysis.controls import CALIBRATION, UNTRAINED, untrained
 from tembed.analysis.report import claim_elements
 from tembed.analysis.sampling import default_sample, sample
 from tembed.analysis.units.networks import NetworkUnits, units_of_networks
@@ -49,19 +49,25 @@ def analyze_units(
     seed: int = 0,
     root: str | Path | None = None,
     progress: Progress = SILENT,
+    fast: bool = False,
 ) -> UnitAnalysis:
-    """Measure the units of a run, a weights file or shipped weights on test images of its dataset."""
+    """Measure the units of a run, a weights file or shipped weights on test images of its dataset.
+
+    ``fast``: a first look with fewer images.
+    """
     trained = load_trained(source)
     recipe = trained.recipe
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     if splits.test.classes != trained.classes:
         raise TembedError(f"{recipe.data} does not have the classes that {source} was trained on")
     if images_per_class is None:
-        images = default_sample(splits.test, seed, progress)
+        images = default_sample(splits.test, seed, progress, fast=fast)
     else:
         images = sample(splits.test, images_per_class, seed)
     chosen = np.sort(np.random.default_rng(seed).permutation(len(splits.train))[:CALIBRATION])
-    units = units_of_networks([trained], [], images, splits.train.subset(torch.from_numpy(chosen)), progress)
+    calibration = splits.train.subset(torch.from_numpy(chosen))
+    blank = [untrained(trained, calibration, seed) for seed in range(UNTRAINED)]
+    units = units_of_networks([trained], [], blank, images, progress)
     if not units.run[0]:
         raise TembedError(f"{source} is {recipe.model}: {NO_UNITS}, and it has no patch scores to look at")
     samples = HalfSamples.draw(images.labels.numpy(), len(trained.classes), seed)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tembed.analysis.controls import UNTRAINED, untrained
 from tembed.analysis.units.measure import Unit, measure_units
 from tembed.data.types import ImageSet
 from tembed.reporting.progress import SILENT, Progress
@@ -22,12 +21,11 @@ class NetworkUnits:
 def units_of_networks(
     runs: Sequence[Trained],
     baselines: Sequence[Trained],
+    blank: Sequence[Trained],
     images: ImageSet,
-    calibration: ImageSet,
     progress: Progress = SILENT,
 ) -> NetworkUnits:
-    """Measure all of them on the same images; ``calibration``: training images for the statistics of untrained ones."""
-    blank = [untrained(runs[0], calibration, seed) for seed in range(UNTRAINED)]
+    """Measure all of them on the same images; ``blank``: the untrained ones."""
     run, baseline, untrained_units = (
         [measure_units(one, images, progress) for one in networks] for networks in (runs, baselines, blank)
     )

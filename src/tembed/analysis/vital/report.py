@@ -32,13 +32,13 @@ def vital_elements(signs: VitalSigns, history: Sequence[dict[str, Any]] = ()) ->
 
 
 def share_figure(history: Sequence[dict[str, Any]]) -> list[Element]:
-    """The share of f' after each epoch, if the training logged it."""
+    """The share of f' after each epoch, if the training logged it for two or more."""
     points = tuple(
         (float(epoch["epoch"]), 100 * epoch["variance_share"], 0.0)
         for epoch in history
         if epoch.get("variance_share") is not None
     )
-    if not points:
+    if len(points) < 2:
         return []
     svg = chart(
         [Series("f'", points, BLOCK, dots=len(points) < 20)], "epoch", "share of the variance, %", from_zero=True

@@ -24,7 +24,7 @@ from tembed.training import Trained
 from tembed.training.environment import reproducible
 from tembed.training.validation.variance_share import measured_share
 
-IMAGES, IMAGES_UNCUT = 4000, 1000
+IMAGES, IMAGES_UNCUT, IMAGES_FAST = 4000, 1000, 250
 """Maximum number of images of `trained_vital_signs`; fewer where every knock-out needs the whole network."""
 QUARTERS = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
 QUANTILE_POINTS = 1_000_000
@@ -103,11 +103,16 @@ def vital_signs(
     return _measure(model, lambda which: images[which], labels, seed, progress)
 
 
-def trained_vital_signs(trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> VitalSigns:
-    """The vital signs of a trained network on random images of a subset: at most `IMAGES`, or `IMAGES_UNCUT`."""
+def trained_vital_signs(
+    trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, fast: bool = False
+) -> VitalSigns:
+    """The vital signs of a trained network on random images of a subset: at most `IMAGES`, or `IMAGES_UNCUT`.
+
+    ``fast``: at most `IMAGES_FAST`.
+    """
     is_cut = _is_cut(trained.model, find_block(trained.model))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    chosen = order[: IMAGES if is_cut else IMAGES_UNCUT]
+    chosen = order[: IMAGES_FAST if fast else IMAGES if is_cut else IMAGES_UNCUT]
 
     def fetch(which: Tensor) -> Tensor:
         part = images.subset(chosen[which])
