@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from tembed.errors import counted
+
 
 @dataclass(frozen=True)
 class ReportCommand:
@@ -22,10 +24,8 @@ def main(arguments: list[str]) -> int:
     from tembed.experiments.report.report import write_grid_report
 
     read = write_grid_report(list(command.runs), command.out)
-    print(
-        f"{len(read.records)} finished runs, {len(read.unfinished)} unfinished: {command.out / 'report.md'} and "
-        f"{command.out / 'report.html'}"
-    )
+    runs = f"{counted(len(read.records), 'finished run')}, {len(read.unfinished)} unfinished"
+    print(f"{runs}: {command.out / 'report.md'} and {command.out / 'report.html'}")
     for line in read.excluded:
         print(f"excluded: {line}")
     return 1 if read.excluded else 0

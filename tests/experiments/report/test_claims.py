@@ -150,4 +150,6 @@ def test_the_report_judges_lambda_maximizers_depth_and_parameters(put: Put, tmp_
 
 def test_a_regime_without_any_comparison_has_one_line(put: Put, tmp_path: Path) -> None:
     put(Recipe.paper("rn26", "cifar10"), 80.0)
-    assert "None can be judged: every claim needs a network that is missing." in report(put, tmp_path)
+    text = report(put, tmp_path)
+    assert "On the paper's own Table 1" not in text
+    assert "- the claims of §4.1 and §4.2: every one needs two networks trained in the same way" in text

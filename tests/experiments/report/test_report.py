@@ -30,6 +30,15 @@ def report(put: Put, tmp_path: Path) -> str:
     return (tmp_path / "out" / "report.md").read_text("utf-8")
 
 
+def test_a_single_epoch_is_not_a_plural(put: Put, tmp_path: Path) -> None:
+    put(Recipe.paper("rn26", "cifar10", epochs=1), 40.0)
+    text = " ".join(report(put, tmp_path).split())
+    assert "Paper preset, 1 epoch, 65/15/20 split 0" in text
+    assert "1 epoch is few" in text
+    assert "1 finished run in 1 cell;" in text
+    assert "1 epochs" not in text
+
+
 def test_a_cell_is_mean_spread_n_epochs_paper_and_difference(put: Put, tmp_path: Path) -> None:
     values = (88.1, 88.9, 89.7)
     for seed, value in enumerate(values):
@@ -108,7 +117,8 @@ def test_a_depth_chart_needs_two_measured_depths(put: Put, tmp_path: Path) -> No
         put(Recipe.paper(model, "cifar10", epochs=2), 80.0)
     text = report(put, tmp_path)
     assert "figures/depth" not in text
-    assert "missing: no network was measured at both depths in the same way." in text
+    assert "Depth: two or three units" not in text
+    assert "- depth (§4.1): no network was trained at both depths in the same way" in text
     put(Recipe.paper("rn38", "cifar10", epochs=2), 81.0)
     text = report(put, tmp_path)
     assert "figures/depth-1.svg" in text
@@ -128,6 +138,15 @@ def test_curves_show_training_accuracy_losses_and_the_share_where_they_were_reco
     assert text.count("Thick: validation images. Thin: training images.") == 2 * 3  # alternative text and caption
     patches = (tmp_path / "out" / "figures" / "patch-loss-1.svg").read_text()
     assert ("RN26-Ours (n = 1)" in patches, "RN26 (n = 1)" in patches) == (True, False)
+    assert "| RN26-Ours | 1 | 81.00 | - | 10.0 |" in text  # best, too few epochs for a mean, share
+
+
+def test_the_last_ten_epochs_are_averaged_over_epochs_and_seeds(put: Put, tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((50.0, 70.0)):
+        put(Recipe.paper("rn26", "cifar10", epochs=20, seed=seed), accuracy)
+    text = report(put, tmp_path)
+    assert "mean of the last 10 epochs" in text
+    assert f"| RN26 | 2 | 60.00 | {60 * sum(range(11, 21)) / 200:.2f} | - |" in text
 
 
 def test_a_curve_is_the_mean_over_the_seeds_and_needs_all_of_them(put: Put) -> None:
@@ -180,7 +199,7 @@ def test_damaged_runs_are_named_and_the_rest_is_reported(
     (begun / "recipe.json").write_text(json.dumps(Recipe.paper("rn26", "cifar10", seed=1).complete().plain()))
     assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("1 finished runs, 1 unfinished: ")
+    assert said[0].startswith("1 finished run, 1 unfinished: ")
     assert len(said) == 3
     assert all(line.startswith("excluded: ") for line in said[1:])
     text = (tmp_path / "out" / "report.md").read_text("utf-8")

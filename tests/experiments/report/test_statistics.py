@@ -55,6 +55,11 @@ def test_the_error_over_images_is_that_of_simulated_test_sets() -> None:
     assert near.image_tails()[0] == pytest.approx(stats.norm.sf(1 / near.image_error()), rel=1e-6)
 
 
+def test_a_mean_that_rounding_put_above_100_has_no_error_over_images() -> None:
+    above = Sample((100.00000000000003,))
+    assert contrast([above], [above]).image_error() == 0
+
+
 def test_networks_on_par_pass_two_one_sided_tests() -> None:
     rng = np.random.default_rng(3)
     for shift in (0.0, 0.6, -0.6, 1.5, -1.5):

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from tembed.data import dataset, list_datasets
+from tembed.errors import counted
 from tembed.experiments.report.records import Record
 from tembed.experiments.report.statistics import Sample
 from tembed.models import list_models, model_info
@@ -106,7 +107,7 @@ def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
     preset = min(alike, key=lambda name: len(changes(name)))
     split = "65/15/20 split" if recipe.split == "paper" else "official split"
     images = "all training images" if recipe.train_images is None else f"{recipe.train_images:,} training images"
-    words = [f"{preset} preset", f"{recipe.epochs} epochs", f"{split} {recipe.split_seed}", images]
+    words = [f"{preset} preset", counted(recipe.epochs, "epoch"), f"{split} {recipe.split_seed}", images]
     words += [f"{name.replace('_', ' ')} {value}" for name, value in changes(preset).items()]
     return ", ".join(words)
 

@@ -70,6 +70,10 @@ class Checked(NamedTuple):
     claim: Claim
     missing: int = 0
 
+    @property
+    def was_measured(self) -> bool:
+        return self.claim.weights.verdict != "not measured"
+
     def text(self, judgement: Judgement) -> str:
         """The verdict; a claim holds ``so far`` if it holds in all measured comparisons and others are missing."""
         so_far = judgement.verdict == "holds" and self.missing

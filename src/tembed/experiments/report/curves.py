@@ -6,10 +6,14 @@ from tembed.experiments.report.cells import Cell, data_title, describe, network_
 from tembed.experiments.report.figures import network_colours
 from tembed.experiments.report.tables import MISSING
 from tembed.reporting.charts import Series, chart
-from tembed.reporting.document import Details, Element, Figure, Heading, Text
+from tembed.reporting.document import Details, Element, Figure, Heading, Table, Text
 
 FAMILY_LINES = {"rn26": "-", "rn38": "--", "wrn16": "-.", "dn100": ":"}
 """The line of each family of networks; the colour says whether it has the block."""
+
+
+LAST = 10
+"""The epochs at the end whose mean is shown, for runs of twice as many. At a constant rate the best is partly luck."""
 
 
 class Quantity(NamedTuple):
@@ -44,10 +48,31 @@ def training_curves(cells: list[Cell]) -> list[Element]:
             groups.setdefault((cell.regime, cell.measured_on), []).append(cell)
     for number, group in enumerate(groups.values(), 1):
         elements += _figure(ACCURACY, number, group, colours)
+        elements.append(_validation(group))
         folded = [figure for quantity in FOLDED for figure in _figure(quantity, number, group, colours)]
         if folded:
             elements.append(Details("Losses and the share of f'", tuple(folded)))
     return elements if groups else [*elements, Text(f"{MISSING}: no run of two or more epochs is finished.")]
+
+
+def _validation(cells: list[Cell]) -> Table:
+    """The validation accuracy of each network: its best epoch and its last ones, the mean over the seeds."""
+    rows = []
+    for cell in cells:
+        values = [value for _, value, _ in cell.curve("val_accuracy", 100)]
+        best = [max(100 * epoch["val_accuracy"] for epoch in record.curve) for record in cell.records]
+        share = cell.curve("variance_share", 100)
+        rows.append(
+            (
+                network_title(cell.recipe),
+                str(cell.sample.n),
+                f"{sum(best) / len(best):.2f}",
+                f"{sum(values[-LAST:]) / LAST:.2f}" if len(values) >= 2 * LAST else "-",
+                f"{share[-1][1]:.1f}" if share else "-",
+            )
+        )
+    header = ("network", "n", "best validation", f"mean of the last {LAST} epochs", "share of f' at the end")
+    return Table(header, tuple(rows))
 
 
 def _figure(quantity: Quantity, number: int, cells: list[Cell], colours: dict[str, str]) -> list[Element]:

@@ -57,7 +57,7 @@ def network_colours(cells: list[Cell]) -> dict[str, str]:
 
 
 def lambda_figure(cells: list[Cell]) -> list[Element]:
-    """Fig. 4: accuracy over lambda, for every network measured at two values or more."""
+    """Fig. 4: accuracy over lambda, for every network measured at two values or more; nothing if there is none."""
     elements: list[Element] = [
         Heading("Lambda (Fig. 4)"),
         Text("The paper prints no numbers for this figure. It says that small values are worse and 0.5 is the best."),
@@ -78,11 +78,11 @@ def lambda_figure(cells: list[Cell]) -> list[Element]:
         rows = tuple((f"{cell.recipe.weight:g}", score(cell.sample), str(cell.sample.n)) for cell in group)
         elements += [Figure(f"lambda-{number}", svg, caption), Table(("lambda", "measured", "n"), rows)]
         elements += verdicts([_best_lambda(group)])
-    return elements if groups else [*elements, Text(f"{MISSING}: no network was measured at two values of lambda.")]
+    return elements if groups else []
 
 
 def maximizer_figure(cells: list[Cell]) -> list[Element]:
-    """Fig. 3: the maximizer after the 3x3 convolutions of RN20, by batch size."""
+    """Fig. 3: the maximizer after the 3x3 convolutions of RN20, by batch size; nothing if RN20 was not measured."""
     elements: list[Element] = [
         Heading("Maximizers (Fig. 3)"),
         Text(
@@ -117,11 +117,11 @@ def maximizer_figure(cells: list[Cell]) -> list[Element]:
             elements.append(Text(caption))
         elements.append(Table(("maximizer", *(f"batch {batch}" for batch in batches)), tuple(rows)))
         elements += verdicts(_on_par(found, batches))
-    return elements if groups else [*elements, Text(f"{MISSING}: no run of RN20 is finished.")]
+    return elements if groups else []
 
 
 def depth_figure(regimes: Regimes) -> list[Element]:
-    """§4.1, depth: RN26 and RN38 with and without the block, beside the paper's numbers."""
+    """§4.1, depth: RN26 and RN38 with and without the block, beside the paper's numbers; nothing without a pair."""
     elements: list[Element] = [Heading("Depth: two or three units per stage")]
     for cells in regimes.values():
         for data, models in by_data(cells).items():
@@ -144,8 +144,7 @@ def depth_figure(regimes: Regimes) -> list[Element]:
             ticks = {2.0: "2 (RN26)", 3.0: "3 (RN38)"}
             svg = chart(series, "units per stage", ACCURACY_LABEL, ticks)
             elements.append(Figure(f"depth-{len(elements)}", svg, caption))
-    nothing = Text(f"{MISSING}: no network was measured at both depths in the same way.")
-    return elements if len(elements) > 1 else [*elements, nothing]
+    return elements if len(elements) > 1 else []
 
 
 def _best_lambda(group: list[Cell]) -> Checked:

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from tembed.errors import TembedError
+from tembed.errors import TembedError, counted
 from tembed.experiments.report.cells import make_cells
 from tembed.experiments.report.curves import training_curves
 from tembed.experiments.report.figures import depth_figure, lambda_figure, maximizer_figure
 from tembed.experiments.report.records import RunsRead, read_runs
 from tembed.experiments.report.tables import all_cells, block_against_baseline, by_regime, claims, table1
-from tembed.reporting.document import Element, Heading, Items, Link, Text, write_document
+from tembed.reporting.document import Details, Element, Heading, Items, Link, Text, write_document
 
 TITLE = "Feature embedding by template matching: measured beside the paper"
 
@@ -37,19 +37,25 @@ def report_elements(read: RunsRead) -> list[Element]:
     """The whole report."""
     cells = make_cells(read.records)
     regimes = by_regime(cells)
-    counts = (
-        f"{len(read.records)} finished runs in {len(cells)} cells; {len(read.unfinished)} unfinished; "
-        f"{len(read.excluded)} excluded."
-    )
+    runs = f"{counted(len(read.records), 'finished run')} in {counted(len(cells), 'cell')}"
+    counts = f"{runs}; {len(read.unfinished)} unfinished; {len(read.excluded)} excluded."
     elements: list[Element] = [Heading(TITLE, 1), Text(counts)]
-    elements += table1(regimes)
-    elements += block_against_baseline(regimes)
-    elements += claims(regimes)
-    elements += lambda_figure(cells)
-    elements += maximizer_figure(cells)
-    elements += depth_figure(regimes)
+    not_measured = []
+    for section, why_not in (
+        (table1(regimes), "Table 1: no network of the paper has a finished run"),
+        (block_against_baseline(regimes), "the block against its baseline: no such pair was trained in the same way"),
+        (claims(regimes), "the claims of §4.1 and §4.2: every one needs two networks trained in the same way"),
+        (lambda_figure(cells), "lambda (Fig. 4): no network was trained at two values"),
+        (maximizer_figure(cells), "maximizers (Fig. 3): no run of RN20 is finished"),
+        (depth_figure(regimes), "depth (§4.1): no network was trained at both depths in the same way"),
+    ):
+        elements += section
+        if not section:
+            not_measured.append(why_not)
     elements += training_curves(cells)
     elements += all_cells(cells)
+    if not_measured:
+        elements.append(Details("Not measured", (Items(tuple(not_measured)),)))
     for heading, lines in (
         ("Unfinished runs", read.unfinished),
         ("Duplicates, counted once", read.duplicates),

@@ -49,7 +49,7 @@ def datasets_to_show(groups: dict[str, dict[str, Cell]]) -> list[str]:
 
 
 def table1(regimes: Regimes) -> list[Element]:
-    """One table for each regime and dataset."""
+    """One table for each regime and dataset; nothing without a run."""
     elements: list[Element] = [
         Heading("Table 1: test accuracy"),
         Text(
@@ -58,8 +58,6 @@ def table1(regimes: Regimes) -> list[Element]:
             "tables."
         ),
     ]
-    if not any(cell.recipe.data in DATASETS for cells in regimes.values() for cell in cells):
-        elements.append(Text(f"No finished run of Table 1: all {len(ACCURACY)} cells are {MISSING}."))
     for cells in regimes.values():
         elements.append(Heading(describe(cells[0].recipe).capitalize(), 3))
         if warning := caution(cells):
@@ -67,7 +65,7 @@ def table1(regimes: Regimes) -> list[Element]:
         groups = by_data(cells)
         for data in datasets_to_show(groups):
             elements += _table(data, groups.get(data, {}))
-    return elements
+    return elements if regimes else []
 
 
 def caution(cells: list[Cell]) -> str:
@@ -79,7 +77,8 @@ def caution(cells: list[Cell]) -> str:
     if recipe.preset != "paper" or recipe.train_images is not None:
         words.append("this is not the paper's training")
     if recipe.epochs < 100:
-        words.append(f"{recipe.epochs} epochs are few (the paper does not state a number; we assume 200)")
+        few = "1 epoch is" if recipe.epochs == 1 else f"{recipe.epochs} epochs are"
+        words.append(f"{few} few (the paper does not state a number; we assume 200)")
     if recipe.split != "paper":
         words.append("this is not the paper's split")
     return f"Caution: {'; '.join(words)}." if words else ""
@@ -106,7 +105,7 @@ def _table(data: str, cells: dict[str, Cell]) -> list[Element]:
 
 
 def block_against_baseline(regimes: Regimes) -> list[Element]:
-    """Welch's test of each extended network against its baseline."""
+    """Welch's test of each extended network against its baseline; nothing without such a pair."""
     elements: list[Element] = [
         Heading("Block against baseline"),
         Text(
@@ -136,13 +135,14 @@ def block_against_baseline(regimes: Regimes) -> list[Element]:
         ]
         header = ("pair", "data", "difference", "n", "p", "p corrected")
         elements += [Heading(describe(cells[0].recipe).capitalize(), 3), Table(header, tuple(rows))]
-    if not any_pair:
-        elements.append(Text(f"No baseline was measured together with its extension: every test is {MISSING}."))
-    return elements
+    return elements if any_pair else []
 
 
 def claims(regimes: Regimes) -> list[Element]:
-    """The claims about Table 1 on the paper's own numbers, and on the measured cells of each regime."""
+    """The claims about Table 1 on the paper's own numbers, and on the measured cells of each regime that can judge one.
+
+    Nothing if there is no such regime: the paper's own numbers alone do not belong in a report of measurements.
+    """
     elements: list[Element] = [
         Heading("The claims of §4.1 and §4.2"),
         Text(
@@ -160,18 +160,21 @@ def claims(regimes: Regimes) -> list[Element]:
         ),
         *verdicts(check_paper()),
     ]
+    paper = len(elements)
     for cells in regimes.values():
         groups = by_data(cells)
         accuracies = {(model, data): cell.sample for data, models in groups.items() for model, cell in models.items()}
         images = {data: next(iter(models.values())).test_images for data, models in groups.items()}
         shown = {data: images.get(data, TEST_IMAGES) for data in datasets_to_show(groups)}
-        elements += [Heading(f"Measured: {describe(cells[0].recipe)}", 3), *verdicts(check_claims(accuracies, shown))]
-    return elements if regimes else [*elements, Text(f"Measured: all cells are {MISSING}.")]
+        checked = check_claims(accuracies, shown)
+        if any(one.was_measured for one in checked):
+            elements += [Heading(f"Measured: {describe(cells[0].recipe)}", 3), *verdicts(checked)]
+    return elements if len(elements) > paper else []
 
 
 def verdicts(checked: list[Checked]) -> list[Element]:
     """A table of the claims that were measured, coloured by the verdict on the method, and a line for the others."""
-    made = [one for one in checked if one.claim.weights.verdict != "not measured"]
+    made = [one for one in checked if one.was_measured]
     rows = tuple(
         (
             one.claim.name,
@@ -182,10 +185,8 @@ def verdicts(checked: list[Checked]) -> list[Element]:
         )
         for one in made
     )
-    if not made:
-        return [Text(f"None can be judged: every claim needs a network that is {MISSING}.")]
     header = ("claim", "for these weights", "over test images", "for the method", "over seeds")
-    elements: list[Element] = [Table(header, rows, tuple(one.claim.method.verdict for one in made))]
+    elements: list[Element] = [Table(header, rows, tuple(one.claim.method.verdict for one in made))] if made else []
     if absent := [one.claim.name for one in checked if one not in made]:
         elements.append(Text(f"Not measured, because a network is {MISSING}: {' '.join(absent)}"))
     return elements
