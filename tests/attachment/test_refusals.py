@@ -9,7 +9,7 @@ import torch
 from support.foreign import Odd, Plain, timm_model
 from torch import Tensor, nn
 
-from tembed import EmbeddingLoss, attach, list_layers
+from tembed import EmbeddingLoss, attach, list_layers, logits_only
 from tembed.attachment import Layout
 from tembed.attachment.layouts import find_layout
 from tembed.errors import TembedError
@@ -101,6 +101,18 @@ def test_the_size_of_the_images_is_asked_for_where_the_network_does_not_tell() -
     embedded = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
     with pytest.raises(TembedError, match="does not tell the channels"):
         list_layers(embedded)
+
+
+@pytest.mark.parametrize("call", [lambda name: list_layers(name), lambda name: attach(name, "layer3", 3), logits_only])
+def test_a_name_is_not_a_network(call: Any) -> None:
+    with pytest.raises(TembedError, match="`model` has the type str"):
+        call("timm:resnet18")
+
+
+@pytest.mark.parametrize("example", ["224", 0, (8, -1), (8, 8, 8), 8.0])
+def test_an_example_that_is_no_size_is_named(example: Any) -> None:
+    with pytest.raises(TembedError, match="`example` is"):
+        list_layers(Plain(), example)
 
 
 def test_tokens_of_wide_images_need_a_grid() -> None:

@@ -33,6 +33,7 @@ def test_photographs_to_figures(
     monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
     store_photos(tmp_path / "photos", 40)
     assert main(["data", "import", "photos", "--name", "mine"]) == 0
+    assert "every image becomes 224x224" in capsys.readouterr().err  # they have no common size
     line = (
         "train tembed:rn26@stage3 --data mine --init rn26/cifar10 --freeze --image-size 32 --batch-size 16 --epochs 8"
     )
@@ -43,7 +44,9 @@ def test_photographs_to_figures(
     assert main(["analyze", "runs/mine", "--images-per-class", "3", "--quiet"]) == 0
     figures = {path.name for path in Path("runs/mine/analysis/figures").glob("*.png")}
     assert {"geometry.png", "words.png"} <= figures, figures
-    assert Path("runs/mine/analysis/report.html").exists()
+    report = Path("runs/mine/analysis/report.md").read_text("utf-8")
+    assert "6 test images, 384 patches of 8x8 maps" in report
+    assert "untrained" in report  # the controls were built too
     capsys.readouterr()
     assert main(["explain", "runs/mine", "photos/temple/0.jpg"]) == 0
     assert "0.jpg" in capsys.readouterr().out

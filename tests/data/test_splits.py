@@ -1,6 +1,7 @@
 """The paper's pooled split and the published one."""
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tembed.data.readers.reading import Origin
-from tembed.data.splits import has_own_split, official_split, paper_split
+from tembed.data.splits import has_own_split, official_split, paper_split, split_indices
 from tembed.errors import TembedError
 
 CLASSES = tuple("abcdefghij")
@@ -63,6 +64,15 @@ def test_the_official_split_keeps_the_published_test_set_and_takes_a_tenth_of_tr
     assert (origin[indices.test] == Origin.TEST).all()
     assert np.bincount(POOL[indices.val]).tolist() == [500] * 10
     assert sorted(np.concatenate(indices).tolist()) == list(range(60_000))
+
+
+def test_the_split_is_chosen_by_its_name() -> None:
+    origin = np.where(np.arange(60_000) % 6 == 5, Origin.TEST, Origin.TRAIN).astype(np.uint8)
+    stored = SimpleNamespace(name="mine", labels=POOL, classes=CLASSES, origin=origin)
+    sizes = [len(split_indices(stored, split, 0).test) for split in ("paper", "official", None)]  # type: ignore[arg-type]
+    assert sizes == [12_000, 10_000, 10_000]  # None: its own
+    with pytest.raises(TembedError, match="`split` is 'half'; it must be 'paper' or 'official'"):
+        split_indices(stored, "half", 0)  # type: ignore[arg-type]
 
 
 def test_a_published_validation_set_is_kept() -> None:

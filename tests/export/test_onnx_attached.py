@@ -5,7 +5,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
-from support.foreign import timm_model
+from support.foreign import Plain, timm_model
 from support.onnx import MEAN, STD, check_agreement, random_shapes, run, seasoned
 
 from tembed import Recipe, attach, load, save_pretrained, train
@@ -37,6 +37,20 @@ def test_a_transformer_keeps_its_only_image_size(tmp_path: Path) -> None:
     assert session.get_inputs()[0].shape == ["batch", 3, 32, 32]
     for batch in (1, 4):
         check_agreement(model, session, torch.rand(batch, 3, 32, 32))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [16, 24])
+def test_a_network_that_resizes_its_images_is_exported_for_one_size(side: int, tmp_path: Path) -> None:
+    """With one free side, the file would not resize images whose other side is the shorter one."""
+    model = attach(Plain(), "layer1", 3, example=16, start="paper")
+    model.image_size = 16
+    seasoned(model, side)
+    made = to_onnx(model, tmp_path / "x.onnx", example=side, classes=CLASSES, mean=MEAN, std=STD)
+    assert made.free == ("batch",)
+    session = onnxruntime.InferenceSession(made.path)
+    for batch in (1, 3):
+        check_agreement(model, session, torch.rand(batch, 3, side, side))
 
 
 @pytest.mark.slow

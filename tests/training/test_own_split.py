@@ -47,6 +47,10 @@ def test_a_run_records_the_split_and_says_so(pets: Path) -> None:
     assert run.result is not None
     assert run.result["test"]["images"] == 6
     assert evaluate(run.folder, "test").images == 6
+    pooled = train(Recipe("rn26", "pets", batch_size=4, epochs=1, split="paper"))
+    import_images(pets / "pets", "others")
+    assert evaluate(pooled.folder, "val").images == 4  # 15 % of the pool, by class
+    assert evaluate(pooled.folder, "val", data="others").images == 2  # a tenth of its training folder
     said.lines.clear()
     train(Recipe("rn26", "pets", batch_size=4, epochs=1, split="official"), progress=said)
     assert not any("its own folders" in line for line in said.lines)

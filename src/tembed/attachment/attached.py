@@ -5,13 +5,13 @@ The submodule's class is exchanged for a generated subclass that passes its outp
 """
 
 import copyreg
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tembed.attachment.dry_run import check_module
 from tembed.attachment.layouts import Layout
 from tembed.embedding import DeepSupervision, FeatureEmbedding, Matched
 from tembed.errors import TembedError
@@ -248,8 +248,8 @@ def logits_of(output: Any) -> Tensor:
         logits = output[0]
     if not isinstance(logits, Tensor):
         raise TembedError(
-            f"the network returns a {type(output).__name__}; it must return its logits as a tensor, as the attribute "
-            "logits, or as the first entry of a tuple"
+            f"the network returns a {type(output).__name__}, but its logits must be a tensor, the attribute logits, or "
+            "the first entry of a tuple: wrap it in a module that returns them"
         )
     return logits
 
@@ -266,12 +266,11 @@ class LogitsOnly(nn.Module):
         return logits_of(self.model(*inputs, **named))
 
 
-def logits_only(model: Callable[..., Any]) -> LogitsOnly:
+def logits_only(model: nn.Module) -> LogitsOnly:
     """A view of any network of this package that returns a tensor of logits, for tools that expect one.
 
     It shares the network's weights and submodules: ``view.model`` is the network, and ``view.model.stage3`` a layer
     for captum or pytorch-grad-cam. ``view.train()`` and ``view.eval()`` switch the network too.
     """
-    if not isinstance(model, nn.Module):
-        raise TembedError(f"`model` is a {type(model).__name__}; it must be a torch.nn.Module")
+    check_module(model)
     return LogitsOnly(model)

@@ -13,6 +13,7 @@ from tembed.attachment.dry_run import (
     DryRun,
     Example,
     call,
+    check_module,
     dry_run,
     evaluation_mode,
     layers_of,
@@ -24,6 +25,10 @@ from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError, first_line
 
 Start = Literal["bystander", "paper"]
+
+
+class AttachWarning(UserWarning):
+    """The block can be attached there, but it will see or change less than it should."""
 
 
 def attach(
@@ -154,8 +159,7 @@ def start_as_bystander(block: FeatureEmbedding) -> None:
 def _check_arguments(
     model: nn.Module, start: str, layout: str, block: str, grid: tuple[int, int] | None, prefix_tokens: int | None
 ) -> None:
-    if not isinstance(model, nn.Module):
-        raise TembedError(f"`model` is a {type(model).__name__}; it must be a torch.nn.Module")
+    check_module(model)
     for name, value, known in (
         ("start", start, ("bystander", "paper")),
         ("layout", layout, ("auto", *LAYOUTS)),
@@ -216,4 +220,4 @@ def _is_ignored(model: nn.Module, at: str, layout: Layout, example: Tensor) -> b
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=3)
+    warnings.warn(message, AttachWarning, stacklevel=3)

@@ -113,6 +113,10 @@ def make_example(model: nn.Module, example: Example) -> Tensor:
     if isinstance(example, Tensor):
         return example.to(device)
     size = (example, example) if isinstance(example, int) else example
+    if size is not None and not (
+        isinstance(size, tuple) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size)
+    ):
+        raise TembedError(f"`example` is {example!r}; it must be a tensor of images, a side in pixels, or two sides")
     channels, own_size = _expected(model)
     if channels is None:
         raise TembedError(
@@ -168,7 +172,14 @@ def list_layers(model: nn.Module, example: Example = None) -> list[Layer]:
 
     ``example``: a tensor of images, or an image size; by default one image of the size that the model expects.
     """
+    check_module(model)
     return layers_of(model, dry_run(model, example))
+
+
+def check_module(model: object) -> None:
+    """Raise `TembedError` for what is not a network, such as its name."""
+    if not isinstance(model, nn.Module):
+        raise TembedError(f"`model` has the type {type(model).__name__}; it must be a torch.nn.Module")
 
 
 def refuse(at: str, why: str, layers: list[Layer]) -> TembedError:

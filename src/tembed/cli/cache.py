@@ -21,8 +21,7 @@ def main(arguments: list[str]) -> int:
     found = {entry.folder.name: entry for entry in entries()}
     if command.clear is None:
         for name, entry in found.items():
-            about = entry.about
-            print(f"{name}  {entry.bytes / 1e6:10,.1f} MB  {about.get('model')} on {about.get('data')}")
+            print(f"{name}  {entry.bytes / 1e6:10,.1f} MB  {entry.title}")
         total = sum(entry.bytes for entry in found.values())
         print(f"{len(found)} entries, {total / 1e6:,.1f} MB in {cache_root()}")
         return 0

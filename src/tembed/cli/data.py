@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from tembed.errors import counted
 from tembed.reporting.terminal import for_stderr
 
 if TYPE_CHECKING:
@@ -157,17 +158,17 @@ def check(command: Check) -> None:
 
     with for_stderr() as progress:
         result = check(command.name, progress=progress)
-    print(f"{command.name}: {result.count:,} images, checksums correct, sha256 {result.sha256}")
-    print(
-        f"exact duplicates: {result.groups} groups ({result.extra} images beyond the first of each), "
-        f"{result.across_classes} of them across classes"
-    )
+    print(f"{command.name}: {counted(result.count, 'image')}, checksums correct, sha256 {result.sha256}")
+    groups, images = counted(result.groups, "group"), counted(result.extra, "image")
+    across = f"{result.across_classes} of them across classes"
+    print(f"exact duplicates: {groups} ({images} beyond the first of each), {across}")
     for group in result.duplicates[:SHOWN_DUPLICATES]:
         print(f"  {group}")
     if result.groups > SHOWN_DUPLICATES:
         print(f"  and {result.groups - SHOWN_DUPLICATES} more groups; tembed.data.check returns all of them")
-    for split, (groups, tests) in result.across_splits.items():
-        print(f"across the {split} split, seed 0: {groups} groups, {tests} test images also in train or val")
+    for split, (number, tests) in result.across_splits.items():
+        both = f"{counted(number, 'group')}, {counted(tests, 'test image')}"
+        print(f"across the {split} split, seed 0: {both} also in train or val")
 
 
 def show(command: Show) -> None:
@@ -196,4 +197,4 @@ def describe(stored: "Stored") -> str:
     each = f"{counts[0]} each" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)} each"
     height, width = stored.images.shape[1:3]
     classes = "1 class" if len(counts) == 1 else f"{len(counts):,} classes"
-    return f"{len(stored.labels):,} images of {width}x{height}, {classes}, {each}"
+    return f"{counted(len(stored.labels), 'image')} of {width}x{height}, {classes}, {each}"

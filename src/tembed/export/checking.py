@@ -57,6 +57,7 @@ def shapes(shape: tuple[int, ...], free: Iterable[str]) -> Iterator[tuple[int, .
         yield 1, channels, tall, width
         yield 1, channels, height, wide
         yield 1, channels, height * 3 // 4 + 1 if "height" in free else height, wide
+        yield 1, channels, height, width * 3 // 4 + 1 if "width" in free else width
 
 
 def quiet_session(content: bytes) -> Any:

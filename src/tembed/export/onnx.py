@@ -178,7 +178,12 @@ def _convert(network: NamedOutputs, images: Tensor, progress: Progress) -> tuple
     for free in (AXES, {0: "batch"}, {}):
         try:
             proto = _translate(network, images, free, progress)
-            difference = largest_difference(network, proto.SerializeToString(), images, _free_axes(proto))
+            found = _free_axes(proto)
+            if ("height" in found) != ("width" in found):
+                # The network resizes its images, and torch has followed the way of wide ones only.
+                tried.append("only one side of the images is free")
+                continue
+            difference = largest_difference(network, proto.SerializeToString(), images, found)
         except Exception as error:  # torch and onnxscript raise many types for what they cannot translate
             tried.append(first_line(error))
             continue

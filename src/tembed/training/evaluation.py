@@ -118,7 +118,8 @@ def _load(
         raise TembedError(f"`subset` is {subset!r}; it must be train, val or test")
     trained = as_trained(source, accelerator)
     recipe = trained.recipe
-    splits = load(data or recipe.data, recipe.split, recipe.split_seed, root)
+    split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
+    splits = load(data or recipe.data, split, recipe.split_seed, root)
     images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
     if images.classes != trained.classes:
         raise TembedError(f"{splits.name} does not have the classes that {named(source)} was trained on")

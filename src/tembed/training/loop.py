@@ -17,7 +17,6 @@ from tembed.errors import TembedError, counted
 from tembed.files import Lock, explained, locked
 from tembed.losses import EmbeddingLoss
 from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
-from tembed.models import is_foreign
 from tembed.reporting.progress import Progress
 from tembed.training.attached.starting import start_network
 from tembed.training.checkpoints.state import Sums, copy_tensors
@@ -174,8 +173,6 @@ class Training:
         if recipe.init_rate != 1:
             slow_down(self.optimizer, self.model, loaded, recipe.init_rate)
         if self.hardware.compile:
-            if is_foreign(recipe.model):
-                raise TembedError(f"`compile` does not apply to {recipe.model}, an attached network; leave it out")
             compile_stages(self.model, len(inputs.train.indices(0, 0)))
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
         balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None

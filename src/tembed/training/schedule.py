@@ -23,7 +23,7 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
 
 def image_side(recipe: Recipe, epoch: int, full: int) -> int:
     """The side of the training images in an epoch (from 0); ``full`` is their side on disk."""
-    growing = min(recipe.epochs - 1, max(1, round(GROWN_BY * recipe.epochs)))  # the last epoch uses the full side
+    growing = min(recipe.epochs - 1, round(GROWN_BY * recipe.epochs))  # the last epoch uses the full side
     grown = min(1.0, epoch / growing) if growing else 1.0
     side = full * (recipe.start_scale + (1 - recipe.start_scale) * grown)
     return full if side >= full else max(8, int(side / SIDES) * SIDES)

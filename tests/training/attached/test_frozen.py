@@ -157,9 +157,31 @@ def test_a_damaged_cache_is_computed_again_and_nothing_is_lost(named: str, tmp_p
     assert any("train-1.npy does not match its checksum" in line for line in said.lines)
     assert fingerprint(again.folder) == fingerprint(reference.folder)
     path.write_bytes(content[:100])
+    path.with_suffix(".json").with_stem("train-2").write_text("")
     shutil.rmtree(again.folder)
     train(recipe, again.folder, progress=said)
+    assert any(line.endswith("train-2.json is damaged") for line in said.lines)
     assert fingerprint(again.folder) == fingerprint(reference.folder)
+
+
+@pytest.mark.parametrize("content", ["garbage", "[]", "{}"])
+def test_a_damaged_record_of_an_entry_is_listed_repaired_and_cleared(
+    content: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_of(named, epochs=1)
+    train(recipe, tmp_path / "run")
+    (entry,) = entries()
+    record, features = entry.folder / "about.json", entry.folder / "train-0.npy"
+    good, written = record.read_text(), features.stat().st_mtime_ns
+    record.write_text(content)
+    assert main(["cache"]) == 0
+    assert "about.json is damaged" in capsys.readouterr().out
+    train(recipe, tmp_path / "again")
+    assert json.loads(record.read_text()) == json.loads(good)
+    assert features.stat().st_mtime_ns == written
+    record.write_text(content)
+    assert main(["cache", "--clear"]) == 0
+    assert entries() == []
 
 
 def test_an_interrupted_extraction_continues(named: str, tmp_path: Path) -> None:
@@ -249,8 +271,10 @@ def test_random_weights_and_a_single_image_are_pointed_out(named: str, tmp_path:
     assert any("random weights" in line for line in said.lines)
     assert json.loads((run.folder / "network.json").read_text())["init"] == "random"
     assert Run.open(run.folder).recipe.init == "random"
-    with pytest.warns(UserWarning, match="one patch per image"), pytest.raises(TembedError, match="single patch"):
-        train(recipe_of(named.replace("@4", "@5"), batch_size=32, train_images=33), tmp_path / "single")
+    single = recipe_of(named.replace("@4", "@5"), batch_size=32, train_images=33)
+    with pytest.raises(TembedError, match="single patch"):
+        train(single, tmp_path / "single", progress=said)
+    assert sum("one patch per image" in line for line in said.lines) == 1
 
 
 def test_the_command_lists_and_clears(named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,6 +189,26 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None
         read_weights("no/such/file.pth")
 
 
+@pytest.mark.parametrize(("size", "said"), [(None, ""), (32, ""), (64, "resize the images to 32 pixels")])
+def test_weights_for_other_strides_are_warned_of(size: int | None, said: str) -> None:
+    """The shipped weights are for 32 pixels; from 64 pixels on, stage 1 strides too, and the same weights would fit."""
+    recipe = Recipe.from_preset("frozen", "tembed:rn26@stage3", "tiny", init="rn26/cifar10", image_size=size).complete()
+    found = build_start(recipe, 10, 32).warnings
+    assert len(found) == bool(said)
+    assert all(said in warning for warning in found)
+
+
+def test_a_single_patch_is_warned_of_once_in_one_line(
+    code: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = f"train {code.stem}:small@5 --data dots --preset fast --epochs 1 --batch-size 13 --out run"
+    assert main(line.split()) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "one patch per image" in line]
+    assert said == ["warning: the map behind '5' is a single position, so the block sees one patch per image"]
+    assert main(["evaluate", "run", "--plugin", code.stem, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_frozen_network_needs_no_weights_behind_its_layer(tmp_path: Path) -> None:
     """Neither the head nor its number of classes, and the features are those of the weights."""
     source = timm_model("resnet10t", 4)

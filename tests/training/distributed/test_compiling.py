@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.foreign import Plain
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-from tembed import create_model, list_models
+from tembed import attach, create_model, list_models
+from tembed.attachment.frozen import Top
 from tembed.embedding import FeatureEmbedding
 from tembed.losses import EmbeddingLoss
 from tembed.maximizers import BNReLU
@@ -83,3 +85,39 @@ def test_only_full_training_batches_are_compiled(monkeypatch: pytest.MonkeyPatch
         model(torch.randn(count, 3, 16, 16))
     model.eval()(torch.randn(4, 3, 16, 16))
     assert seen == [4, 4]  # features and classify, once each
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["attached", "aux", "frozen"])
+def test_a_network_from_elsewhere_is_traced_in_one_graph_and_trains_alike(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    plain: nn.Module
+    if kind == "frozen":
+        plain, shape = Top(FeatureEmbedding(6, 3), 6, 3), (4, 6, 8, 8)
+    else:
+        block = "aux" if kind == "aux" else "embed"
+        plain, shape = attach(Plain(), "layer1", 3, example=16, block=block, start="paper"), (4, 3, 16, 16)
+    traced = copy.deepcopy(plain)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
+    torch._dynamo.reset()
+    counters.clear()
+    compile_stages(traced, batch=4)
+    images, labels = torch.randn(shape), torch.tensor([0, 1, 2, 0])
+    for model in (plain, traced):
+        torch.manual_seed(1)  # dropout
+        steps = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(2):
+            steps.zero_grad()
+            EmbeddingLoss(0.5)(model(images), labels).backward()
+            steps.step()
+    assert counters["stats"]["unique_graphs"] == 1
+    assert list(traced.state_dict()) == list(plain.state_dict())
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(traced.state_dict()[name], tensor, msg=lambda text, name=name: name + text)
+    before = dict(counters["stats"])
+    traced.eval()(images)
+    traced.train()(images[:3])  # neither is compiled
+    assert dict(counters["stats"]) == before

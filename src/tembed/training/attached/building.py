@@ -1,5 +1,6 @@
 """Builds the attached network of a recipe, with its start, or empty for weights that are loaded afterwards."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,11 +8,13 @@ import torch
 from torch import nn
 
 from tembed.attachment import Attached, attach
-from tembed.attachment.attaching import make_block
+from tembed.attachment.attaching import AttachWarning, make_block
 from tembed.attachment.dry_run import make_example
 from tembed.attachment.frozen import Frozen, Top
 from tembed.errors import TembedError
 from tembed.models import parse_foreign
+from tembed.models.foreign import OWN
+from tembed.models.registry import shrinks_early
 from tembed.training.attached.initial import RANDOM, behind_the_layer, load_initial, read_weights
 from tembed.training.attached.sources import Source, Triple, make_source
 from tembed.training.checksummed import checksum
@@ -20,16 +23,20 @@ from tembed.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Built:
-    """An attached network with its start. ``about``: what the run folder records about it in ``network.json``."""
+    """An attached network with its start.
+
+    ``about``: what the run folder records about it in ``network.json``. ``warnings``: what the user should know.
+    """
 
     model: Attached | Frozen
     about: dict[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
 def build_start(recipe: Recipe, classes: int, side: int) -> Built:
     """The network of a complete recipe at the start of its training."""
     name, init = parse_foreign(recipe.model), recipe.init
-    if init is None and name.source == "tembed":
+    if init is None and name.source == OWN:
         raise TembedError(
             f"{recipe.model} has no weights of its own: give shipped weights such as rn26/cifar10, a run, a weights "
             "file or random as `init`"
@@ -37,17 +44,37 @@ def build_start(recipe: Recipe, classes: int, side: int) -> Built:
     tensors, record = ({}, {}) if init in (None, RANDOM) else read_weights(str(init))
     source = _source(recipe, classes, side, pretrained=init is None)
     start = None if init in (None, RANDOM) else (tensors, str(init))
-    model = _assemble(recipe, source, classes, side, start)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AttachWarning)
+        model = _assemble(recipe, source, classes, side, start)
+    said = [str(each.message) for each in caught if issubclass(each.category, AttachWarning)]
+    said += _other_layout(recipe, record.get("input_size"), side)
+    for each in caught:
+        if not issubclass(each.category, AttachWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     weights = checksum(model.used_tensors() if isinstance(model, Frozen) else source.model.state_dict())
     about = {**source.about, "init": init or "its own weights", "weights_sha256": weights}
     if record.get("recipe"):
         about["init_recipe"] = record["recipe"]
-    return Built(model, about)
+    return Built(model, about, tuple(said))
+
+
+def _other_layout(recipe: Recipe, trained: int | None, side: int) -> list[str]:
+    """A warning if a network of this package is built with other strides than its weights were trained with."""
+    side = recipe.image_size or side
+    if parse_foreign(recipe.model).source != OWN or trained is None or shrinks_early(trained) == shrinks_early(side):
+        return []
+    return [
+        f"{recipe.init} was trained on images of {trained} pixels, and a network for {side} pixels has other "
+        f"strides (appendix A), so its features are not those of the weights: resize the images to {trained} pixels"
+    ]
 
 
 def build_empty(recipe: Recipe, classes: int, side: int) -> Attached | Frozen:
     """The network of a complete recipe, for weights that are loaded into it afterwards."""
-    return _assemble(recipe, _source(recipe, classes, side), classes, side, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AttachWarning)  # the training has said it
+        return _assemble(recipe, _source(recipe, classes, side), classes, side, None)
 
 
 def normalisation(recipe: Recipe, classes: int, side: int) -> tuple[Triple, Triple] | None:

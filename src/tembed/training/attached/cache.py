@@ -49,6 +49,15 @@ class Entry:
         return read_json(self.folder / "about.json")
 
     @property
+    def title(self) -> str:
+        """What the entry holds, for a list of all."""
+        try:
+            about = self.about
+            return f"{about['model']} on {about['data']}"
+        except (TembedError, KeyError, TypeError):
+            return "unknown, because its about.json is damaged; the next run that needs it writes it again"
+
+    @property
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
@@ -67,7 +76,11 @@ class Entry:
                     break
                 except InUse:
                     wait()
-            if not (self.folder / "about.json").exists():
+            try:
+                known = self.about == about
+            except TembedError:
+                known = False
+            if not known:
                 write_json(self.folder / "about.json", about)
             yield
 
@@ -82,7 +95,9 @@ class Entry:
                 return f"{path} has the shape {found.shape}, not {shape}"
             if _sha256(path) != read_json(record)["sha256"]:
                 return f"{path} does not match its checksum"
-        except (OSError, ValueError, EOFError, KeyError, TypeError, TembedError) as error:
+        except (KeyError, TypeError, TembedError):
+            return f"{record} is damaged"
+        except (OSError, ValueError, EOFError) as error:
             return f"{path} cannot be read ({error})"
         return found
 

@@ -80,7 +80,10 @@ def load_initial(model: nn.Module, tensors: Mapping[str, Tensor], source: str, n
         if names
     ]
     if problems and not (extra and after and not missing and not shapes):
-        raise TembedError(f"{source} does not hold the weights of {network}: {'; '.join(problems)}")
+        raise TembedError(
+            f"{source} does not hold the weights of {network} ({'; '.join(problems)}): give a file of that network as "
+            "`init`"
+        )
     fitting = {
         name: tensor for name, tensor in tensors.items() if name in wanted and tensor.shape == wanted[name].shape
     }

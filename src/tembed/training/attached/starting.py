@@ -35,6 +35,8 @@ def start_network(
     start = Start(built.model, () if recipe.init == RANDOM else tuple(trunk))
     if recipe.freeze and recipe.init == RANDOM:
         progress.say("warning: the frozen network has random weights, so its features were never trained")
+    for warning in built.warnings:
+        progress.say(f"warning: {warning}")
     path = run.folder / "network.json"
     if not first:
         return start

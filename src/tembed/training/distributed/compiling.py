@@ -1,25 +1,30 @@
-"""Compiles the stages of a network with torch.compile, and checks that this machine can do so."""
+"""Compiles a network with torch.compile, and checks that this machine can do so."""
 
 import os
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tembed.errors import TembedError
+from tembed.models import Network
 
-Stages = Callable[[Tensor], Tensor]
+Stages = Callable[[Tensor], Any]
 
 
 def compile_stages(model: nn.Module, batch: int) -> None:
-    """Compile all but the block for training on ``batch`` images, in place. State-dict names do not change.
+    """Compile a network for training on ``batch`` images, in place. State-dict names do not change.
+
+    In a network of this package these are the stages: all but the block. A network from elsewhere has no stages that
+    are known here, and is compiled as a whole, with its block.
 
     Shapes are fixed, because torch takes many times as long to trace a DenseNet with dynamic ones. So each image side
     is compiled separately, and other batches, such as the last of an epoch or those of evaluation, run uncompiled.
     """
-    for name in ("features", "classify"):
+    for name in ("features", "classify") if isinstance(model, Network) else ("forward",):
         plain = getattr(model, name)
         setattr(model, name, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
 

@@ -29,7 +29,7 @@ class Hardware:
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
     """number format to compute with; 16-mixed is for GPUs only"""
     compile: bool = False
-    """compile the network's stages (torch.compile); for GPUs: on a CPU the package's own kernels are faster"""
+    """compile the network (torch.compile); for GPUs: on a CPU the package's own kernels are faster"""
 
     @property
     def world(self) -> int:
