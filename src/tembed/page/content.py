@@ -114,14 +114,14 @@ def unit_square(coordinates: Floats) -> NDArray[np.uint16]:
 
 def _layouts(analysis: Analysis, points: Int64) -> tuple[list[dict[str, Any]], dict[str, Array]]:
     """The layouts, and their coordinates. Class vectors and zero follow the patches of the embedding."""
-    maps = analysis.geometry_maps | analysis.sprite_maps
+    maps, titles = analysis.geometry_maps | analysis.sprite_maps, analysis.map_titles
     count, layouts, positions = len(analysis.features.image_of), [], {}
     for name, label in LAYOUTS.items():
         if name not in maps:
             continue
         extra = np.arange(count, len(maps[name]))
         positions[f"layout {name}"] = unit_square(maps[name][np.concatenate([points, extra])])
-        layouts.append({"name": name, "label": label, "vectors": len(extra) > 0})
+        layouts.append({"name": name, "label": label, "title": titles.get(name, label), "vectors": len(extra) > 0})
     return layouts, positions
 
 

@@ -51,8 +51,8 @@
       find("title").textContent = `${about.model} on ${about.data}`;
       find("subtitle").textContent = `${T.count(this.patches.count, "patch")} of ${T.count(about.images, "test image")}${shown}`;
       document.title = `${about.model} on ${about.data}: every patch`;
-      find("layouts").append(...about.layouts.map(({ label }, k) => T.el("button", { text: label, "data-layout": k,
-        title: `key ${k + 1}`, onclick: () => this.store.set({ layout: k }) })));
+      find("layouts").append(...about.layouts.map(({ label, title }, k) => T.el("button", { text: label, "data-layout": k,
+        title: `${title}: key ${k + 1}`, onclick: () => this.store.set({ layout: k }) })));
       find("tabs").append(...T.TABS.map((tab) => T.el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab,
         "aria-controls": `panel-${tab}`, text: { filter: "Filter", words: "Words", mix: "Mix", drop: "Drop" }[tab],
         onclick: () => this.openTab(tab) })));
