@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ def killed_in_training(case: Case, command: str, threads: int, most: int, ranks:
         time.sleep(case.dice.uniform(0, seconds))
         victim = case.dice.choice([process.pid, *children(process.pid)]) if ranks else process.pid
         if victim != process.pid:  # one of the ranks: the launcher ends the others
-            os.kill(victim, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended
+                os.kill(victim, signal.SIGKILL)
             _, said = process.communicate(timeout=TIMEOUT)
             kills += process.returncode != 0
             assert process.returncode == 0 or "SIGKILL" in said or "lost its connection" in said, said[-2000:]
