@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ def test_the_verdicts_of_the_readme_are_those_of_the_saved_analysis() -> None:
     ]
     assert len(rows) > 10
     assert rows == expected
+
+
+def test_the_page_of_results_is_written_from_the_run_files() -> None:
+    """`python docs/figures/results.py` writes it."""
+    script = runpy.run_path(str(ROOT / "docs" / "figures" / "results.py"))
+    opening, comment, rest = (ROOT / "docs" / "results.md").read_text("utf-8").partition(script["COMMENT"])
+    assert opening
+    assert comment
+    assert rest.strip() == script["generated"]().strip()
+    for name in re.findall(r"\((figures/results/[\w-]+\.svg)\)", rest):
+        assert (ROOT / "docs" / name).exists()
 
 
 def test_the_map_from_paper_to_code_names_what_exists() -> None:

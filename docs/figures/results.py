@@ -1,0 +1,63 @@
+"""Write docs/results.md from the run files in results/: python docs/figures/results.py
+
+The opening above the comment is written by hand. Below it stand the vital signs (results/vital, by
+benchmarks/vital_signs.py) and what `tembed report` says about results/*.json.
+"""
+
+import json
+import shutil
+import tempfile
+import textwrap
+from pathlib import Path
+
+from tembed.analysis.vital.knock_outs import p_text
+from tembed.experiments.report.records import read_runs
+from tembed.experiments.report.report import report_elements
+from tembed.reporting.document import Element, Heading, Table, Text, to_markdown, write_document
+
+ROOT = Path(__file__).parents[2]
+PAGE, RESULTS, FIGURES = ROOT / "docs" / "results.md", ROOT / "results", Path(__file__).parent / "results"
+COMMENT = "<!-- Below this line the page is written by docs/figures/results.py. -->\n"
+WIDTH = 100
+
+
+def vital_signs() -> list[Element]:
+    """What each network with a block loses without a part of it."""
+    rows = []
+    for path in sorted((RESULTS / "vital").glob("*.json")):
+        found = json.loads(path.read_text("utf-8"))
+        if found["share"] is None:
+            continue
+        outs = found["knock_outs"]
+        costs = [f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in outs.values()]
+        share, intact = f"{100 * found['share']:.1f} %", f"{100 * found['accuracy']:.2f}"
+        rows.append((path.stem, share, f"{found['images']:,}", intact, *costs))
+    header = ("run", "share of f'", "test images", "intact, %", *outs)
+    words = (
+        "The share of the variance that f' has in what the block writes, and the points that the head loses on the "
+        "same test images if a part of the block is replaced (docs/vital-signs.md). p: paired over images."
+    )
+    return [Heading("Is the block at work?"), Text(words), Table(header, tuple(rows))]
+
+
+def wrapped(line: str) -> str:
+    """A line of prose broken at the width of the documents; tables, pictures and tags stay."""
+    if line.startswith(("|", "!", "<", "#")):
+        return line
+    return textwrap.fill(line, WIDTH, subsequent_indent="  " if line.startswith("- ") else "", break_on_hyphens=False)
+
+
+def generated() -> str:
+    """The part of the page below the comment."""
+    elements = [*vital_signs(), *report_elements(read_runs([RESULTS]))[1:]]
+    text = to_markdown(elements).replace(f"{ROOT}/", "").replace("(figures/", "(figures/results/")
+    return "\n".join(map(wrapped, text.splitlines())) + "\n"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        write_document(report_elements(read_runs([RESULTS])), Path(folder), "")
+        shutil.rmtree(FIGURES, ignore_errors=True)
+        shutil.copytree(Path(folder) / "figures", FIGURES)
+    opening = PAGE.read_text("utf-8").partition(COMMENT)[0]
+    PAGE.write_text(f"{opening}{COMMENT}\n{generated()}", "utf-8")
