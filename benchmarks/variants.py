@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.models import register_model
@@ -26,17 +26,6 @@ class LongValues(FeatureEmbedding):
 
 class IdentityShortcut(FeatureEmbedding):
     """The shortcut's convolution starts as the identity (see `network`)."""
-
-
-class NormalizedShortcut(FeatureEmbedding):
-    """The input of the shortcut's convolution is batch-normalised, so that it has the scale of the mixing weights."""
-
-    def __init__(self, channels: int, *args: Any, **options: Any):
-        super().__init__(channels, *args, **options)
-        self.shortcut_norm = nn.BatchNorm2d(channels)
-
-    def _join(self, f: Tensor, embedding: Tensor) -> Tensor:
-        return super()._join(self.shortcut_norm(f), embedding)
 
 
 class FixedWindow(FeatureEmbedding):
@@ -89,7 +78,6 @@ def network(num_classes: int, input_size: int, *, block: type[FeatureEmbedding],
 for name, block in (
     ("long-values", LongValues),
     ("identity-shortcut", IdentityShortcut),
-    ("normalized-shortcut", NormalizedShortcut),
     ("fixed-window", FixedWindow),
 ):
     register_model(f"rn26-embed-{name}", partial(network, block=block), block="embed", options=OPTIONS)

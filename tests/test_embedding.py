@@ -133,6 +133,20 @@ def test_smooth_shortcut_pools_two_by_two() -> None:
 
 
 @pytest.mark.parametrize("smooth", [False, True])
+def test_norm_shortcut_normalises_each_channel_before_the_shortcut_only(smooth: bool) -> None:
+    block = FeatureEmbedding(6, 4, norm_shortcut=True, smooth_shortcut=smooth)
+    f = 3 + 5 * torch.randn(2, 6, 5, 8)
+    steps = block.steps(f)
+    mean, variance = f.mean((0, 2, 3), keepdim=True), f.var((0, 2, 3), unbiased=False, keepdim=True)
+    normalised = (f - mean) / (variance + 1e-5).sqrt()
+    expected = block.shortcut(looped_patch_mean(normalised, (2, 2)) if smooth else normalised)
+    torch.testing.assert_close(steps.features - steps.embedding, expected, atol=1e-4, rtol=1e-4)
+    plain = FeatureEmbedding(6, 4)
+    plain.load_state_dict(block.state_dict(), strict=False)
+    torch.testing.assert_close(plain.steps(f).scores, steps.scores)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
 def test_the_1x1_control_is_the_shortcut_of_the_block(smooth: bool) -> None:
     block, control = FeatureEmbedding(6, 4, smooth_shortcut=smooth), ShortcutOnly(6, 4, smooth_shortcut=smooth)
     control.shortcut.load_state_dict(block.shortcut.state_dict())
@@ -178,6 +192,7 @@ def test_a_patch_that_matches_one_class_gets_its_class_vector() -> None:
     ("options", "message"),
     [
         ({"concat": True, "smooth_shortcut": True}, "leave one of them out"),
+        ({"concat": True, "norm_shortcut": True}, "`norm_shortcut` comes before.*leave one of them out"),
         ({"softmax_on_bn": True, "maximizer": "entropic"}, "it needs the maximizer 'bn-relu'"),
         ({"value_dim": 0}, "`value_dim` is 0; it must be at least 1"),
         ({"window": 0}, "window"),

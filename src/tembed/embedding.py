@@ -134,6 +134,8 @@ class FeatureEmbedding(nn.Module):
         norm_before_pool: normalise the input of the score branch (WRN and DN).
         softmax_on_bn: return the scores after batch normalisation (CIFAR-10).
         smooth_shortcut: 2x2 average pool before the shortcut's convolution (RN and WRN on CIFAR-10).
+        norm_shortcut: batch-normalise the input of the shortcut's convolution. Not in the paper: it keeps ``f`` from
+            growing until ``f'`` is negligible beside it (docs/recipes.md).
         bias: give the convolutions of the class vectors and the shortcut a bias (DN).
         window: side of a patch, or its height and width; by default half the map.
         maximizer: what turns scores into mixing weights: a name of `tembed.maximizers.names`, or a module.
@@ -149,16 +151,18 @@ class FeatureEmbedding(nn.Module):
         norm_before_pool: bool = False,
         softmax_on_bn: bool = False,
         smooth_shortcut: bool = False,
+        norm_shortcut: bool = False,
         bias: bool = False,
         window: int | tuple[int, int] | None = None,
         maximizer: str | nn.Module = "bn-relu",
     ):
         super().__init__()
-        if concat and smooth_shortcut:
-            raise TembedError(
-                "`smooth_shortcut` pools before the convolution of the shortcut, and with `concat` there is none: "
-                "leave one of them out"
-            )
+        for name, given in (("smooth_shortcut", smooth_shortcut), ("norm_shortcut", norm_shortcut)):
+            if concat and given:
+                raise TembedError(
+                    f"`{name}` comes before the convolution of the shortcut, and with `concat` there is none: leave "
+                    "one of them out"
+                )
         if value_dim is None:
             value_dim = CONCAT_VALUE_DIM if concat else channels
         _check_positive(channels=channels, num_classes=num_classes, value_dim=value_dim)
@@ -173,6 +177,7 @@ class FeatureEmbedding(nn.Module):
             )
         self.values = nn.Conv2d(num_classes, value_dim, 1, bias=bias)
         self.shortcut = None if concat else nn.Conv2d(channels, value_dim, 1, bias=bias)
+        self.shortcut_norm = nn.BatchNorm2d(channels) if norm_shortcut else None
         initialize(self)
 
     def steps(self, f: Tensor) -> Matched:
@@ -193,6 +198,8 @@ class FeatureEmbedding(nn.Module):
     def _join(self, f: Tensor, embedding: Tensor) -> Tensor:
         if self.shortcut is None:
             return torch.cat([f, embedding], dim=1)
+        if self.shortcut_norm is not None:
+            f = self.shortcut_norm(f)
         if self.smooth_shortcut:
             f = patch_mean(f, (2, 2))
         return self.shortcut(f) + embedding

@@ -71,7 +71,9 @@ def test_the_class_count_must_be_that_of_the_network() -> None:
         attach(Plain(), "layer1", 5)
 
 
-@pytest.mark.parametrize("option", [{"smooth_shortcut": True}, {"concat": True}, {"value_dim": 5}])
+@pytest.mark.parametrize(
+    "option", [{"smooth_shortcut": True}, {"norm_shortcut": True}, {"concat": True}, {"value_dim": 5}]
+)
 def test_a_bystander_refuses_what_changes_the_features(option: dict[str, Any]) -> None:
     model = Plain()
     with pytest.raises(TembedError, match=f"`{next(iter(option))}`.*`start`"):

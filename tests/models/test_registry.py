@@ -31,7 +31,7 @@ def test_the_record_of_a_network_agrees_with_the_network(name: str) -> None:
     assert info.name == name
     assert info.has_block == isinstance(block, FeatureEmbedding)
     assert info.has_scores == isinstance(block, FeatureEmbedding | DeepSupervision)
-    for option, value in {"softmax_on_bn": True, "smooth_shortcut": True, "window": 3}.items():
+    for option, value in {"softmax_on_bn": True, "smooth_shortcut": True, "norm_shortcut": True, "window": 3}.items():
         if option in info.options:
             create_model(name, **{option: value})
         else:

@@ -50,6 +50,7 @@ def test_every_field_of_a_recipe_changes_its_name() -> None:
         "weight": 0.25,
         "softmax_on_bn": False,
         "smooth_shortcut": False,
+        "norm_shortcut": True,
         "maximizer": "entropic",
     }
     recipes = [RECIPE]

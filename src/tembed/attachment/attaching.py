@@ -137,7 +137,12 @@ def make_block(
 
 
 def _check_bystander(channels: int, options: dict[str, Any]) -> None:
-    for name, harmless in (("smooth_shortcut", (False,)), ("concat", (False,)), ("value_dim", (None, channels))):
+    for name, harmless in (
+        ("smooth_shortcut", (False,)),
+        ("norm_shortcut", (False,)),
+        ("concat", (False,)),
+        ("value_dim", (None, channels)),
+    ):
         if options.get(name, harmless[0]) not in harmless:
             raise TembedError(
                 f"`{name}` changes the features from the start, so the block cannot start as a bystander: leave it "

@@ -15,7 +15,7 @@ from tembed.models.origin import Origin
 from tembed.paper import LABELS
 from tembed.plugins import plain_name, unknown_model
 
-BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "window")
+BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "norm_shortcut", "window")
 """Options of `FeatureEmbedding` that the ``-embed`` networks accept."""
 FOREIGN_OPTIONS = ("softmax_on_bn",)
 """Those that a block with an identity shortcut accepts, which is how it starts in a foreign network."""
@@ -114,8 +114,8 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
         input_size: side of the images that the network is designed for. From 64 on, it has the Mini-ImageNet layout,
             which halves the map once more, so that the block sees maps of about the size of CIFAR's.
         options: ``maximizer`` and its constants (``mu``, ``eta``, ``eps``) for what follows the 3x3 convolutions of
-            the RN networks (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``window`` for the block of the ``-embed``
-            networks.
+            the RN networks (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``norm_shortcut``, ``window`` for the block
+            of the ``-embed`` networks.
     """
     if is_foreign(name):
         _not_registered(name)

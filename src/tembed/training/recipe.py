@@ -85,6 +85,8 @@ class Recipe:
     """the block's soft-max takes normalised scores (appendix A): on for cifar10 only"""
     smooth_shortcut: bool | None = None
     """2x2 mean before the block's shortcut (appendix A): on for cifar10 only, in RN and WRN"""
+    norm_shortcut: bool = False
+    """batch norm before the block's shortcut, which keeps f' from becoming negligible; not in the paper"""
     maximizer: str | None = None
     """what follows the 3x3 convolutions of RN (§4.1): bn-relu (default), entropic, perturbed(-sampled), one-hot"""
     mu: float | None = None
@@ -162,6 +164,10 @@ class Recipe:
             if given is not None and not applies:
                 raise TembedError(f"`{name}` does not apply to {info.name}: {_WHY_NOT[name]}; leave it out")
             filled[name] = given if given is not None else default if applies else None
+        if self.norm_shortcut and "norm_shortcut" not in info.options:
+            raise TembedError(
+                f"`norm_shortcut` does not apply to {info.name}: {_WHY_NOT['smooth_shortcut']}; leave it out"
+            )
         filled |= self._complete_constants(info.name, filled["maximizer"])
         return dataclasses.replace(_with_warmup(self), **filled)
 
@@ -211,6 +217,8 @@ class Recipe:
         """The options of a complete recipe for `create_model`."""
         names = ("softmax_on_bn", "smooth_shortcut", "maximizer", *MARGIN_CONSTANTS)
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.norm_shortcut:
+            options["norm_shortcut"] = True
         return options | dict(self.constants)
 
     def plain(self) -> dict[str, Any]:
