@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from tembed.errors import counted
+
 if TYPE_CHECKING:
     from tembed.claims import Claim
 
@@ -95,6 +97,9 @@ def units_only(command: Analyze, out: Path) -> int:
 
 def show(claims: list["Claim"], report: Path, quiet: bool) -> None:
     if not quiet:
-        for claim in claims:
+        measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+        for claim in measured:
             print(f"{claim.weights.verdict:<14}{claim.name}: {claim.weights.why}")
+        if missing := len(claims) - len(measured):
+            print(f"not measured  {counted(missing, 'claim')}, named in the report with the reason")
     print(f"the report: {report} and {report.with_suffix('.html')}")
