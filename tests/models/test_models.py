@@ -1,5 +1,8 @@
 """Every network of the registry against Table 1 and appendix A."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -232,9 +235,12 @@ def test_exports(name: str) -> None:
         (torch.zeros(3, 32, 32), r"is one image, .* takes a batch: model\(image\[None\]\)"),
         (torch.zeros(2, 32, 32, 3), r"channels last; .* x\.permute\(0, 3, 1, 2\)"),
         (torch.zeros(2, 10), r"takes images \(N, 3, H, W\)"),
+        (torch.zeros(2, 1, 32, 32), r"is grey; .* x\.expand\(-1, 3, -1, -1\)"),
+        (torch.zeros(2, 4, 32, 32), r"takes three channels, \(N, 3, H, W\)"),
+        (np.zeros((2, 3, 32, 32)), r"is a ndarray; .* tembed\.predict takes arrays"),
     ],
 )
-def test_an_input_that_no_network_takes_is_refused_with_the_fix(images: torch.Tensor, message: str) -> None:
+def test_an_input_that_no_network_takes_is_refused_with_the_fix(images: Any, message: str) -> None:
     model = create_model("rn26-embed").eval()
     for call in (model, model.trace):
         with pytest.raises(TembedError, match=message):

@@ -1,7 +1,7 @@
 """What all networks have in common: stem, three stages, the block, the last stage, the head (Fig. 2)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -49,14 +49,29 @@ class Trace(NamedTuple):
         return briefly("Trace", **self._asdict())
 
 
-def wrong_input(x: Tensor) -> str:
+def check_input(x: Tensor) -> None:
+    """Refuse what no network takes, and name the way out."""
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() != 4 or x.shape[1] != 3:
+        raise TembedError(wrong_input(x))
+
+
+def wrong_input(x: Any) -> str:
     """What is wrong with an input that no network takes, and the way out."""
+    if not isinstance(x, Tensor):
+        return (
+            f"the input is a {type(x).__name__}; the network takes a tensor (N, 3, H, W), and tembed.predict takes "
+            "arrays, Pillow images and files"
+        )
     if x.dim() == 3:
         return f"the input is one image, {brief(x)}; the network takes a batch: model(image[None])"
     if x.dim() != 4:
         return f"the input is {brief(x)}; the network takes images (N, 3, H, W)"
     if x.shape[1] != 3 and x.shape[3] == 3:
         return f"the input is {brief(x)}, with the channels last; the network takes (N, 3, H, W): x.permute(0, 3, 1, 2)"
+    if x.shape[1] == 1:
+        return f"the input is {brief(x)}, which is grey; the network takes (N, 3, H, W): x.expand(-1, 3, -1, -1)"
+    if x.shape[1] != 3:
+        return f"the input is {brief(x)}; the network takes three channels, (N, 3, H, W)"
     return (
         f"the input is {brief(x)}; the network takes normalised floats: (x / 255 - mean) / std, with the mean and std "
         "of tembed.training.load_trained or of the dataset's splits"
@@ -89,8 +104,7 @@ class Network(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """``h_1`` of Eq. 3.1: the network up to the block."""
-        if not x.is_floating_point() or x.dim() != 4 or (x.shape[1] != 3 and x.shape[3] == 3):
-            raise TembedError(wrong_input(x))
+        check_input(x)
         return self.stage3(self.stage2(self.stage1(self.stem(x))))
 
     def classify(self, f: Tensor) -> Tensor:
