@@ -18,6 +18,7 @@ import tembed
 from tembed import EmbeddingLoss, Output, attach, create_model, detach
 from tembed.attachment import Attached
 from tembed.errors import TembedError
+from tembed.models import Trace
 
 CASES: dict[str, tuple[Callable[[], nn.Module], str, tuple[int, int], dict[str, Any]]] = {
     "resnet": (lambda: timm_model("resnet10t"), "layer3", (64, 64), {}),
@@ -206,6 +207,27 @@ def test_deep_supervision_and_no_block_leave_the_logits_alone_after_training_too
         trace = attached.trace(x)
         assert trace.embedding is None
         assert torch.equal(trace.block_output, trace.block_input)
+
+
+@pytest.mark.parametrize("kind", ["embed", "aux", "none"])
+def test_a_layer_that_works_in_place_behind_the_block_changes_neither_trace_nor_gradients(kind: str) -> None:
+    """As in VGG: the ReLU behind the submodule overwrites its input."""
+
+    def build(inplace: bool) -> Attached:
+        torch.manual_seed(0)
+        convolutions = nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(inplace)
+        network = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
+        return attach(network, "0", 3, example=8, start="paper", block=kind)  # type: ignore[arg-type]
+
+    one, two, x = build(True), build(False), torch.randn(2, 3, 8, 8)
+    for name, found, expected in zip(Trace._fields, one.trace(x), two.trace(x), strict=True):
+        assert (found is None and expected is None) or torch.equal(found, expected), name
+    for attached in (one, two):
+        output = attached(x)
+        loss = output.logits.sum() if kind == "none" else EmbeddingLoss()(output, torch.tensor([0, 1]))
+        loss.backward()
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
 
 
 def test_copies_and_pickles_are_independent() -> None:

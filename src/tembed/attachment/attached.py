@@ -61,7 +61,10 @@ class Tap:
             self.matched = matched
             if self.purpose == "trace":
                 self.f = f
-        return value if self.block is None else self.layout.from_map(matched.features, value)
+        changed = value if self.block is None else self.layout.from_map(matched.features, value)
+        # What follows may work in place. It must change neither the maps of a trace nor what the scores are made from.
+        kept = self.purpose == "trace" or (changed is value and self.block is not None)
+        return changed.clone() if kept else changed
 
     def _call_block(self, f: Tensor) -> Matched:
         """The block's result by a call of the module, so that its hooks see it."""
@@ -200,8 +203,9 @@ class Attached(nn.Module):
         scores, trained = matched.scores, self.block.match.score.weight.requires_grad
         if scores is not None and torch.is_grad_enabled() and trained and not scores.requires_grad:
             raise TembedError(
-                f"the scores of the block behind {self.at!r} have no gradient, because it runs inside a reentrant "
-                "checkpoint: call torch.utils.checkpoint with use_reentrant=False"
+                f"the scores of the block behind {self.at!r} have no gradient, because the network calls it inside "
+                "torch.no_grad or a reentrant checkpoint: remove that, or use torch.utils.checkpoint with "
+                "use_reentrant=False"
             )
         return scores
 
