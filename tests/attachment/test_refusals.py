@@ -51,6 +51,30 @@ def test_one_error_lists_the_candidates(at: str, why: str) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_an_output_whose_first_axis_is_not_the_batch_is_refused() -> None:
+    """Tokens with the batch second, as torch's transformer has them by default, and windows of a Swin."""
+
+    class BatchSecond(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch = nn.Conv2d(3, 8, 4, 4)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.layer(self.patch(x).flatten(2).permute(2, 0, 1)).mean(0))
+
+    for example in (16, torch.randn(2, 3, 16, 16)):
+        assert [layer.name for layer in list_layers(BatchSecond(), example)] == ["patch"]
+        with pytest.raises(TembedError, match=r"first axis.*choose from: patch \(1, 8, 4, 4\)"):
+            attach(BatchSecond(), "layer", 3, example=example)
+
+    swin = timm_model("swin_tiny_patch4_window7_224", img_size=64, window_size=4, embed_dim=24, depths=(1, 1, 1, 1))
+    names = {layer.name for layer in list_layers(swin)}
+    assert "layers.0.blocks.0.attn" not in names
+    assert "layers.0.blocks.0" in names
+
+
 def test_a_near_name_is_suggested() -> None:
     with pytest.raises(TembedError, match="did you mean 'layer1'"):
         attach(Plain(), "layer_1", 3)
@@ -117,6 +141,13 @@ def test_an_example_that_is_no_size_is_named(example: Any) -> None:
         list_layers(Plain(), example)
 
 
+def test_a_lazy_first_layer_needs_images_and_is_not_spoilt_without_them() -> None:
+    lazy = nn.Sequential(nn.LazyConv2d(4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(3))
+    with pytest.raises(TembedError, match="does not tell the channels"):
+        attach(lazy, "1", 3, example=16)
+    assert attach(lazy, "1", 3, example=torch.randn(1, 2, 16, 16))(torch.randn(2, 2, 16, 16)).logits.shape == (2, 3)
+
+
 def test_tokens_of_wide_images_need_a_grid() -> None:
     model = vit(img_size=(32, 64))
     with pytest.raises(TembedError, match="give `grid`"):
@@ -154,6 +185,26 @@ def test_the_layout_is_asked_for_where_the_shape_is_ambiguous() -> None:
     assert find_layout(torch.empty(1, 4, 4, 4), (16, 16), layout="nhwc") == Layout("nhwc")
 
 
+def test_a_shape_is_not_ambiguous_in_a_network_whose_other_maps_have_their_channels_first() -> None:
+    """ResNets have 64 channels of 64x64 in their first stage for images of 256 pixels."""
+
+    class Permuting(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layer1(self.conv1(x)).permute(0, 2, 3, 1)
+            return self.fc(self.last(x).permute(0, 3, 1, 2).mean((2, 3)))
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(8, 10)
+
+    layers = {layer.name: layer.layout.kind for layer in list_layers(Plain(), 32)}
+    assert layers["layer1"] == "nchw"  # (8, 8, 8)
+    assert attach(Plain(), "layer1", 3, example=32).layout == Layout("nchw")
+    assert "layer1" not in {layer.name for layer in list_layers(Permuting(), 32)}
+    with pytest.raises(TembedError, match="give `layout`"):
+        attach(Permuting(), "layer1", 3, example=32)
+
+
 def test_a_block_that_can_change_nothing_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="do not depend"):
         attach(vit(), "blocks.1", 3)
@@ -166,6 +217,24 @@ def test_a_block_that_can_change_nothing_is_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         attach(silent, "blocks.0", 3)
+
+
+def test_deep_supervision_writes_nothing_and_is_not_warned_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attach(vit(), "blocks.1", 3, block="aux")
+
+
+def test_a_block_without_gradients_is_refused_when_it_is_trained() -> None:
+    class FrozenBackbone(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                x = self.layer2(self.layer1(self.conv1(x)))
+            return self.fc(self.avgpool(x).flatten(1))
+
+    attached = attach(FrozenBackbone(), "layer1", 3)
+    with pytest.raises(TembedError, match=r"torch\.no_grad.*use_reentrant=False"):
+        attached.train()(torch.randn(2, 3, 16, 16))
 
 
 def test_a_single_patch_is_warned_of_and_one_image_of_it_cannot_train() -> None:

@@ -17,10 +17,10 @@ from tembed.attachment.dry_run import (
     dry_run,
     evaluation_mode,
     layers_of,
-    own_prefix_tokens,
+    layout_of,
     refuse,
 )
-from tembed.attachment.layouts import LAYOUTS, Layout, find_layout
+from tembed.attachment.layouts import LAYOUTS, Layout
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError, first_line
 
@@ -77,7 +77,7 @@ def attach(
     made = make_block(block, f.shape[1], num_classes, found, start, block_options)
     if made is not None:
         made.to(run.example.device, f.dtype).train(model.training)
-        if _is_ignored(model, at, found, run.example):
+        if block == "embed" and _is_ignored(model, at, found, run.example):
             _warn(
                 f"the logits do not depend on the map behind {at!r}, so what the block writes can change nothing: "
                 "attach it earlier"
@@ -202,7 +202,7 @@ def _find(model: nn.Module, at: str, run: DryRun, **given: Any) -> Layout:
         raise refuse(at, "it is never called", layers)
     if run.seen[at].calls > 1:
         raise refuse(at, f"it is called {run.seen[at].calls} times", layers)
-    found = find_layout(run.seen[at].output, run.image, own_prefix_tokens(model), **given)
+    found = layout_of(model, run, at, **given)
     if isinstance(found, str):
         raise refuse(at, found, layers)
     return found

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -47,7 +48,8 @@ class Seen(NamedTuple):
     output: Any
 
 
-class DryRun(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class DryRun:
     """A network's output for ``example``, and what each of its submodules returned."""
 
     example: Tensor
@@ -58,6 +60,14 @@ class DryRun(NamedTuple):
     def image(self) -> tuple[int, int] | None:
         """Height and width of the example, if it is images."""
         return (self.example.shape[2], self.example.shape[3]) if self.example.ndim == 4 else None
+
+    @cached_property
+    def usual(self) -> str | None:
+        """The layout of those outputs ``(N, ., ., .)`` whose shape tells it, if all of them have the same."""
+        maps = [seen.output for seen in self.seen.values() if isinstance(seen.output, Tensor) and seen.output.ndim == 4]
+        found = [find_layout(value, self.image) for value in maps if len(value) == len(self.example)]
+        kinds = {layout.kind for layout in found if isinstance(layout, Layout)}
+        return kinds.pop() if len(kinds) == 1 else None
 
 
 def dry_run(model: nn.Module, example: Example) -> DryRun:
@@ -137,7 +147,7 @@ def _expected(model: nn.Module) -> tuple[int | None, tuple[int, int]]:
         square = own
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
-            return module.in_channels, square
+            return module.in_channels or None, square  # 0 in a lazy layer
         if next(module.parameters(recurse=False), None) is not None and not list(module.children()):
             return None, square  # another kind of first layer
     return None, square
@@ -148,10 +158,18 @@ def layers_of(model: nn.Module, run: DryRun) -> list[Layer]:
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
     found = []
     for name, seen in run.seen.items():
-        layout = find_layout(seen.output, run.image, own_prefix_tokens(model)) if seen.calls == 1 else ""
+        layout = layout_of(model, run, name) if seen.calls == 1 else ""
         if isinstance(layout, Layout):
             found.append(make_layer(name, kinds[name], seen.output, layout, run.image))
     return found
+
+
+def layout_of(model: nn.Module, run: DryRun, name: str, **given: Any) -> Layout | str:
+    """The layout of a submodule's output, or why there is none. ``given``: the arguments of `attach`."""
+    output, images = run.seen[name].output, len(run.example)
+    if isinstance(output, Tensor) and output.ndim and len(output) != images:
+        return f"the first axis of its output {tuple(output.shape)} is not the batch, which has the size {images}"
+    return find_layout(output, run.image, own_prefix_tokens(model), usual=run.usual, **given)
 
 
 def make_layer(name: str, kind: str, output: Tensor, layout: Layout, image: tuple[int, int] | None) -> Layer:

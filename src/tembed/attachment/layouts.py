@@ -77,6 +77,7 @@ def find_layout(
     image: tuple[int, int] | None,
     own_prefix: int | None = None,
     *,
+    usual: str | None = None,
     layout: str = "auto",
     prefix_tokens: int | None = None,
     grid: tuple[int, int] | None = None,
@@ -84,7 +85,8 @@ def find_layout(
     """The layout of a submodule's output, or why there is none.
 
     ``value``: the output, or its type if it is not a tensor. ``image``: height and width of the images of the dry run.
-    ``own_prefix``: what the model says about its prefix tokens. The others are the arguments of `attach`.
+    ``own_prefix``: what the model says about its prefix tokens. ``usual``: the layout of the network's other maps, for
+    a shape that does not tell its own. The others are the arguments of `attach`.
     """
     if not isinstance(value, Tensor):
         return f"it returns a {value.__name__ if isinstance(value, type) else type(value).__name__}, not a tensor"
@@ -103,6 +105,8 @@ def find_layout(
     if first == last or (first is not None and last is not None and min(first, last) > 0):
         if first is None:
             return Layout("nchw")
+        if usual is not None:
+            return Layout(usual)
         return f"its output {tuple(value.shape)} may have its channels first or last: give `layout`"
     return Layout("nhwc" if first is None or last == 0 else "nchw")
 
