@@ -135,7 +135,13 @@ def _work_until_crowded(
             return
         inputs = inputs or load_inputs(recipe, job.root, group)
         try:
-            Training(job, run, inputs, group, progress, stop, waiting, lock).go()
+            try:
+                training = Training(job, run, inputs, group, progress, stop, waiting, lock)
+            except TembedError:  # such as weights that do not fit
+                if group.is_first:
+                    run.withdraw()
+                raise
+            training.go()
         finally:
             progress.close()
 

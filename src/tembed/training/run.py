@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,15 @@ class Run:
             write_json(self.recipe_path, recipe.plain())
         with explained(self.checkpoints.folder):
             self.checkpoints.folder.mkdir(exist_ok=True)
+
+    def withdraw(self) -> None:
+        """Undo `assign` for a run that could not start, so that another recipe can have the folder."""
+        if self.environment_path.exists():  # it has started before
+            return
+        for path in (self.recipe_path, self.folder / "network.json"):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            self.checkpoints.folder.rmdir()
 
     def continue_as(self, recipe: Recipe) -> None:
         """Make ``recipe``, which has more epochs than the run so far, the recipe of this run."""

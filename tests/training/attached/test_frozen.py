@@ -1,8 +1,10 @@
 """Training on cached features of a frozen network."""
 
 import dataclasses
+import importlib
 import json
 import shutil
+import sys
 import threading
 import types
 from pathlib import Path
@@ -142,6 +144,23 @@ def test_the_cache_is_shared_by_seeds_and_blocks_and_nothing_else(named: str, tm
         train(dataclasses.replace(base, **changes), tmp_path / f"run-{number}", progress=said)  # type: ignore[arg-type]
         assert said.computed == computed, changes
     assert len(entries()) == 3
+
+
+def test_the_cache_is_not_shared_by_other_code(
+    named: str, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights fit a network with another activation, but its features differ."""
+    recipe, said = recipe_of(named, init=str(tmp_path / "weights.pth"), epochs=1), Said()
+    network = build_start(recipe_of(named).complete(), 10, 8).model
+    assert isinstance(network, Frozen)
+    torch.save(network.trunk.model.state_dict(), tmp_path / "weights.pth")
+    train(recipe, tmp_path / "run")
+    code.write_text(code.read_text().replace("nn.ReLU()", "nn.GELU()"))
+    monkeypatch.delitem(sys.modules, code.stem)
+    importlib.invalidate_caches()
+    run = train(recipe, tmp_path / "again", progress=said)
+    assert said.computed
+    assert run.result is not None
 
 
 def test_a_damaged_cache_is_computed_again_and_nothing_is_lost(named: str, tmp_path: Path) -> None:

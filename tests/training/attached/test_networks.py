@@ -1,5 +1,6 @@
 """Networks from elsewhere through train, evaluate, the analysis, runs and report."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tembed.models import is_foreign, model_info, parse_foreign, with_block
 from tembed.training import Recipe, Run, evaluate, load_trained, run_name, train
 from tembed.training.attached.building import build_start
 from tembed.training.attached.initial import read_weights
+from tembed.training.run import find_runs
 
 RESNET = Recipe("timm:resnet10t@layer2", "tiny", epochs=1, batch_size=26, init="random", image_size=32)
 
@@ -145,6 +147,16 @@ def test_a_run_of_an_attached_network_resumes_to_the_same_bits(named: str, tmp_p
         train(recipe, tmp_path / "run", progress=CrashAfter(80), checkpoint_seconds=0)
     train(recipe, tmp_path / "run")
     assert fingerprint(tmp_path / "run") == fingerprint(reference.folder)
+
+
+def test_a_start_that_fails_leaves_the_folder_to_another_recipe(named: str, tmp_path: Path) -> None:
+    """As where pretrained weights cannot be had: the next command names a weights file."""
+    torch.save({"odd": torch.zeros(1)}, tmp_path / "others.pth")
+    recipe = Recipe.fast(named, "dots", epochs=1, batch_size=13, init=str(tmp_path / "others.pth"))
+    with pytest.raises(TembedError, match="does not hold the weights"):
+        train(recipe, tmp_path / "run")
+    assert find_runs(tmp_path / "run") == []
+    assert train(dataclasses.replace(recipe, init="random"), tmp_path / "run").result is not None
 
 
 @pytest.mark.parametrize("kind", ["plain.pth", "nested.pth", "plain.safetensors"])

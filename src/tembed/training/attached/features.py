@@ -21,8 +21,10 @@ from tembed.arrays import Int64
 from tembed.attachment.frozen import Frozen
 from tembed.data.batches import Batches, EpochDraws, draw_epoch, padding
 from tembed.errors import TembedError
+from tembed.models import parse_foreign
 from tembed.reporting.progress import Progress
 from tembed.training.attached.cache import Entry, cache_root, entry_key
+from tembed.training.attached.sources import code_version
 from tembed.training.checksummed import checksum
 from tembed.training.inputs import Inputs
 from tembed.training.recipe import Recipe
@@ -133,6 +135,7 @@ def _about(recipe: Recipe, network: Frozen, inputs: Inputs, shape: tuple[int, ..
     return {
         "model": recipe.model.removesuffix(":aux").removesuffix(":none"),
         "weights": checksum(network.used_tensors()),
+        "code": code_version(parse_foreign(recipe.model)),
         "data": recipe.data,
         "data_sha256": inputs.splits.sha256,
         "split": [recipe.split, recipe.split_seed, recipe.train_images],

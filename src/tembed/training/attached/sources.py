@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tembed import __version__
 from tembed.errors import TembedError, first_line
 from tembed.extras import needs
 from tembed.models import ForeignName, create_model
@@ -47,7 +48,7 @@ def make_source(
         return _from_timm(name, classes, side if resized else None, pretrained)
     if name.source == OWN:
         made = create_model(name.factory, classes, side)
-        return Source(made, None, _about(name, {"num_classes": classes, "input_size": side}, create_model))
+        return Source(made, None, _about(name, {"num_classes": classes, "input_size": side}))
     factory = _own_factory(name)
     try:
         model = factory(num_classes=classes)
@@ -58,7 +59,7 @@ def make_source(
         ) from error
     if not isinstance(model, nn.Module):
         raise TembedError(f"{name.source}:{name.factory} returned a {type(model).__name__}, not a torch.nn.Module")
-    return Source(model, _normalisation(model), _about(name, {"num_classes": classes}, factory))
+    return Source(model, _normalisation(model), _about(name, {"num_classes": classes}))
 
 
 def check_source(name: ForeignName) -> None:
@@ -111,7 +112,7 @@ def _from_timm(name: ForeignName, classes: int, side: int | None, pretrained: bo
         if not pretrained:
             raise TembedError(f"timm cannot build {name.factory} ({first_line(error)})") from error
         raise _no_weights(name, first_line(error)) from error
-    return Source(model, _normalisation(model), _about(name, sized, None) | {"version": package.__version__})
+    return Source(model, _normalisation(model), _about(name, sized))
 
 
 def _has_weights(package: Any, factory: str) -> bool:
@@ -152,13 +153,20 @@ def _own_factory(name: ForeignName) -> Callable[..., Any]:
     return factory
 
 
-def _about(name: ForeignName, arguments: dict[str, Any], factory: Callable[..., Any] | None) -> dict[str, Any]:
-    record: dict[str, Any] = {"factory": f"{name.source}:{name.factory}", "layer": name.at, "arguments": arguments}
-    if factory is None or name.source == OWN:
-        return record
+def _about(name: ForeignName, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the run folder records about a network."""
+    return {"factory": f"{name.source}:{name.factory}", "layer": name.at, "arguments": arguments, **code_version(name)}
+
+
+def code_version(name: ForeignName) -> dict[str, str]:
+    """Identifies the code of a network: the version of its package, or a hash of the file of the user's factory."""
+    if name.source == TIMM:
+        return {"version": timm().__version__}
+    if name.source == OWN:
+        return {"version": __version__}
     try:
-        path = inspect.getsourcefile(factory)
+        path = inspect.getsourcefile(_own_factory(name))
         content = Path(path).read_bytes() if path else b""
     except (OSError, TypeError):
         content = b""
-    return record | {"source_sha256": hashlib.sha256(content).hexdigest()}
+    return {"source_sha256": hashlib.sha256(content).hexdigest()}
