@@ -1,6 +1,7 @@
 """The page in a real browser, from disk: what it shows is compared with the arrays of the analysis."""
 
 import itertools
+import json
 import shutil
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -81,7 +82,7 @@ def test_hovering_shows_the_patch_of_the_analysis(tab: Tab, analysis: Analysis) 
     assert text(tab, "#card .head") == f"{analysis.classes[features.head[image]]} {right}"
     assert text(tab, "#card .position") == f"{image + 1}, row {row + 1}, column {column + 1}"
     (top, bottom), (left, end) = content.about["rows"][row], content.about["columns"][column]
-    assert text(tab, "#card .pixels") == f"{left}–{end}, {top}–{bottom}"
+    assert text(tab, "#card .pixels") == f"x {left} to {end}, y {top} to {bottom}"
     assert text(tab, "#card .mixture") == mixture(np.round(features.softmax[patch], 3), analysis.classes)
     bars = [float(number) for number in texts(tab, "#card .bar .number")]
     np.testing.assert_allclose(bars, features.softmax[patch], atol=0.0061)
@@ -90,7 +91,7 @@ def test_hovering_shows_the_patch_of_the_analysis(tab: Tab, analysis: Analysis) 
     assert text(tab, "#card .word").startswith(f"{analysis.words.word_of[patch] + 1}: ")
 
     far = np.linalg.norm(features.embedding - features.embedding[patch], axis=1).reshape(40, 16)
-    order = [k for k in np.argsort(far.min(1)) if k != image][:8]
+    order = [k for k in np.argsort(far.min(1)) if k != image][:12]
     found = patches(tab, "#card .neighbours")
     np.testing.assert_allclose([far.ravel()[p] for p in found], far.min(1)[order], rtol=1e-3)
 
@@ -276,3 +277,85 @@ def test_a_lost_graphics_context_comes_back(tab: Tab) -> None:
     tab.wait("!tembed.page.map.drawing.gl.isContextLost()")
     tab.rest()
     assert np.abs(pixels(tab) - before).mean() < 0.5
+
+
+def middle(tab: Tab, selector: str) -> tuple[float, float]:
+    """The middle of an element in the window."""
+    box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+    x, y = tab.run(f"(b => [b.left + b.width / 2, b.top + b.height / 2])({box})")
+    return x, y
+
+
+def test_quick_clicks_on_a_zoom_button_zoom_on_the_middle_only(tab: Tab) -> None:
+    x, y = middle(tab, "#zoom-in")
+    for count in (1, 2):
+        for kind in ("Pressed", "Released"):
+            tab.mouse(kind, x, y, button="left", clickCount=count)
+    tab.rest()
+    assert tab.run("tembed.page.map.zoom()") == pytest.approx(1.6**2)
+    assert tab.run("[tembed.page.map.camera.x, tembed.page.map.camera.y]") == pytest.approx([0.5, 0.5])
+
+
+def test_the_card_never_covers_the_patch_that_it_describes(tab: Tab) -> None:
+    tab.run("tembed.page.map.setCamera({ x: 0.8, y: 0.5, scale: 700 }, false)")
+    tab.rest()
+    places = {p: on_screen(tab, p) for p in range(0, 640, 5)}
+    inside = {p: (x, y) for p, (x, y) in places.items() if 20 < x < 860 and 80 < y < 780}
+    for patch in (min(inside, key=lambda p: inside[p][0]), max(inside, key=lambda p: inside[p][0])):
+        tab.mouse("Moved", *inside[patch])
+        tab.rest()
+        tab.wait("!document.querySelector('#card').hidden")
+        left, right = tab.run("(b => [b.left, b.right])(document.querySelector('#card').getBoundingClientRect())")
+        assert not left < inside[patch][0] < right
+
+
+def test_the_card_of_a_selected_patch_takes_the_pointer_from_patches_below_it(tab: Tab, analysis: Analysis) -> None:
+    patch = lone_patch(analysis)
+    tab.run(f"tembed.page.go({patch}); tembed.page.map.setCamera({{ x: 0.6, y: 0.5, scale: 700 }}, false)")
+    tab.rest()
+    left, top, right, bottom = tab.run(
+        "(b => [b.left, b.top, b.right, b.bottom])(document.querySelector('#card').getBoundingClientRect())"
+    )
+    places = [on_screen(tab, p) for p in range(640)]
+    beside = next((x, y) for x, y in places if right + 20 < x < 850 and 100 < y < 700)
+    x, y = next((x, y) for x, y in places if left + 5 < x < right - 5 and top + 5 < y < bottom - 5)
+    tab.mouse("Moved", *beside)  # another patch, on the way to the card
+    tab.wait(f"document.querySelector('#card').dataset.patch !== '{patch}'")
+    tab.mouse("Moved", x, y)
+    tab.rest()
+    assert tab.run("Number(document.querySelector('#card').dataset.patch)") == patch
+    assert tab.run(f"document.elementFromPoint({x}, {y}).closest('#card') !== null")
+
+
+def test_a_dark_page_is_dark_before_its_data_is_there(chromium: Browser, folder: Path) -> None:
+    tab = chromium.open("about:blank", color_scheme="dark")
+    script = "HTMLCanvasElement.prototype.getContext = function () { return null }"
+    tab.send("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    tab.send("Page.navigate", {"url": (folder / "index.html").as_uri()})
+    tab.wait("document.querySelector('#message') && !document.querySelector('#message').hidden")
+    assert pixels(tab)[780, 300].max() < 40
+    assert "Loading" not in text(tab, "#subtitle")
+    tab.close()
+
+
+def test_class_vectors_on_top_of_each_other_share_one_label(tab: Tab) -> None:
+    tab.run("tembed.page.map.setCamera({ x: 0.5, y: 0.5, scale: 4 }, false)")
+    tab.rest()
+    seen = "[...document.querySelectorAll('.vector b')].filter((one) => one.checkVisibility())"
+    assert tab.run(f"{seen}.map((one) => one.textContent)") == ["10 class vectors and 0"]
+    tab.run("tembed.page.map.setCamera({ x: -100, y: 0.5, scale: 4 }, false)")  # near the right edge
+    tab.rest()
+    assert tab.run(f"{seen}[0].getBoundingClientRect().right") < 880
+    tab.run("tembed.page.map.setCamera({ x: 0.5, y: 0.5, scale: 60000 }, false)")
+    tab.rest()
+    assert len(tab.run(f"{seen}.map((one) => one.textContent)")) > 1
+
+
+def test_on_a_tablet_held_upright_the_panels_are_below_the_map(chromium: Browser, folder: Path) -> None:
+    tab = chromium.open((folder / "index.html").as_uri() + "#patch=100", 820, 1180, reduced_motion="reduce")
+    tab.wait("tembed.page")
+    tab.rest()
+    assert tab.run("document.querySelector('#stage').clientWidth") == 820
+    title = "document.querySelector('#title')"
+    assert tab.run(f"{title}.scrollWidth <= {title}.clientWidth"), "the title is not cut off"
+    tab.close()

@@ -153,6 +153,53 @@ def test_deep_supervision_has_neighbours_by_prediction_and_nothing_to_mix(
     far = np.linalg.norm(p - p[100], axis=1).reshape(40, 16)
     far[6] = np.inf  # its own image
     found = patches(tab, "#card .neighbours")
-    np.testing.assert_allclose(far.ravel()[found], np.sort(far.min(1))[:8], atol=1e-4)
+    np.testing.assert_allclose(far.ravel()[found], np.sort(far.min(1))[:12], atol=1e-4)
     assert tab.problems == []
     tab.close()
+
+
+def test_a_region_keeps_its_patches_in_other_layouts(tab: Tab, chromium: Browser) -> None:
+    tab.drag((200.0, 150.0), (470.0, 500.0), modifiers=8)
+    tab.rest()
+    inside = shown(tab)
+    box = "(b => [b.left, b.top, b.right, b.bottom])(document.querySelector('.region').getBoundingClientRect())"
+    assert tab.run(box) == pytest.approx([200, 150, 470, 500], abs=1)
+    tab.key("2")
+    tab.rest()
+    assert shown(tab) == inside, "the same patches, wherever they went"
+    assert tab.run("document.querySelectorAll('.region').length") == 0, "the box belongs to its own layout"
+    other = chromium.open(tab.run("location.href"), reduced_motion="reduce")
+    other.wait("tembed.page")
+    assert shown(other) == inside
+    other.close()
+
+
+def test_the_list_of_a_search_closes_when_the_user_goes_on(tab: Tab) -> None:
+    tab.key("/")
+    tab.send("Input.insertText", {"text": "six"})
+    assert texts(tab, "#found button")
+    tab.click(60, 740)
+    tab.rest()
+    assert texts(tab, "#found button") == []
+    tab.run("document.querySelector('#search').value = ''; document.activeElement.blur()")
+
+
+def test_both_ends_of_the_entropy_range_can_be_dragged_on_one_track(tab: Tab) -> None:
+    for start, end in ((0.02, 0.3), (0.98, 0.7)):
+        left, wide, y = tab.run(
+            "(() => { const one = document.querySelector('.range'); one.scrollIntoView({ block: 'center' });"
+            "const b = one.getBoundingClientRect(); return [b.left, b.width, b.top + b.height / 2] })()"
+        )
+        tab.drag((left + start * wide, y), (left + end * wide, y))
+        tab.rest()
+    assert tab.run("tembed.page.store.state.entropy") == pytest.approx([0.3, 0.7], abs=0.04)
+
+
+def test_pictures_stand_in_full_rows(tab: Tab) -> None:
+    tab.run("tembed.page.store.set({ patch: 100, labels: [3] }); 0")
+    tab.rest()
+    for row in ("#card .neighbours", ".tallies .thumbs"):
+        lefts = tab.run(
+            f"[...document.querySelectorAll('{row} .patch')].map((one) => one.getBoundingClientRect().left)"
+        )
+        assert len(lefts) % len(set(lefts)) == 0, row

@@ -93,7 +93,7 @@ def test_a_tally_counts_what_passes(tab: Tab) -> None:
 def test_the_address_holds_the_state(tab: Tab) -> None:
     state = {"layout": 2, "camera": {"x": 0.25, "y": 0.75, "zoom": 6.5}, "patch": 17, "marks": False, "labels": [0, 3]}
     state |= {"heads": [9], "answer": "wrong", "entropy": [0.1, 0.9], "word": 4, "part": 2, "tab": "mix"}
-    state |= {"region": [0.1, 0.2, 0.3, 0.4], "mix": {"1": 0.5, "4": 0.25}, "theme": "dark"}
+    state |= {"region": {"box": [0.1, 0.2, 0.3, 0.4], "layout": 1}, "mix": {"1": 0.5, "4": 0.25}, "theme": "dark"}
     address = tab.run(f"tembed.writeAddress({json.dumps(state)}, tembed.about)")
     assert tab.run(f"tembed.readAddress({json.dumps(address)}, tembed.about)") == state
     assert tab.run("tembed.writeAddress(tembed.initial(tembed.about), tembed.about)") == "#"
@@ -118,6 +118,25 @@ def test_labels_never_cover_each_other(tab: Tab) -> None:
         for a, b in itertools.combinations(range(12), 2):
             assert tops[a] >= labels[a]["y"]
             assert abs(tops[a] - tops[b]) > 20.99 or abs(labels[a]["x"] - labels[b]["x"]) >= 60
+
+
+def test_labels_of_vectors_that_overlap_are_joined(tab: Tab) -> None:
+    points = [{"x": 0, "y": 0}, {"x": 100, "y": 0}, {"x": 5, "y": -5}, {"x": 100, "y": 19}]
+    assert call(tab, "tembed.together", points) == [[0, 2], [1, 3]]
+    assert call(tab, "tembed.vectorText", ["plane"]) == "plane"
+    assert call(tab, "tembed.vectorText", ["plane", "0"]) == "plane, 0"
+    assert call(tab, "tembed.vectorText", ["plane", "bird", "car"]) == "3 class vectors"
+    assert call(tab, "tembed.vectorText", ["plane", "bird", "car", "0"]) == "3 class vectors and 0"
+
+
+def test_dark_class_colours_are_lighter_on_dark_paper(tab: Tab) -> None:
+    navy, yellow = [32, 32, 80, 7], [240, 230, 60, 9]
+    frames = f"new Uint8Array({navy + yellow})"
+    assert tab.run(f"[...tembed.visible({frames}, [1, 1, 1])]") == navy + yellow
+    found = tab.run(f"[...tembed.visible({frames}, [0.06, 0.07, 0.09])]")
+    assert np.dot(found[:3], [0.21, 0.72, 0.07]) == pytest.approx(0.35 * 255, abs=1)
+    assert found[2] > found[0], "still blue"
+    assert found[3:] == [7, *yellow], "bright colours and entropies stay"
 
 
 def test_the_middle_of_a_picture_has_the_shape_of_the_input(tab: Tab) -> None:

@@ -3,6 +3,15 @@
 
 (function (T) {
   const find = (id) => document.getElementById(id);
+  const CARD = 360; // pixels on the left of the map that the card may cover
+
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+
+  function setTheme(theme) {
+    document.documentElement.dataset.theme = theme === "auto" ? (prefersDark.matches ? "dark" : "light") : theme;
+  }
+
+  setTheme((/[#&]theme=(light|dark)/.exec(location.hash) || [null, "auto"])[1]); // before anything is drawn
 
   class Page {
     constructor(about, arrays, atlas) {
@@ -31,7 +40,7 @@
         select: (p) => this.select(p),
         region: (region) => {
           this.setBrushing(false);
-          this.store.set({ region, tab: "filter" });
+          this.store.set({ region: { box: region, layout: this.store.state.layout }, tab: "filter" });
         },
         key: (key) => this.key(key),
       }, () => this.brushing);
@@ -39,7 +48,7 @@
       window.addEventListener("hashchange", () => {
         if (location.hash !== this.written) this.restore();
       });
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.themed());
+      prefersDark.addEventListener("change", () => this.themed());
       this.restore();
     }
 
@@ -56,7 +65,10 @@
       find("tabs").append(...T.TABS.map((tab) => T.el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab,
         "aria-controls": `panel-${tab}`, text: { filter: "Filter", words: "Words", mix: "Mix", drop: "Drop" }[tab],
         onclick: () => this.openTab(tab) })));
-      find("theme").addEventListener("click", () => this.store.set({ theme: this.dark() ? "light" : "dark" }));
+      find("theme").addEventListener("click", () => {
+        const { theme } = document.documentElement.dataset;
+        this.store.set({ theme: theme === "dark" ? "light" : "dark" });
+      });
       find("zoom-in").addEventListener("click", () => this.zoomBy(1.6));
       find("zoom-out").addEventListener("click", () => this.zoomBy(1 / 1.6));
       find("zoom-fit").addEventListener("click", () => this.map.fit());
@@ -66,12 +78,19 @@
     searching(input, list) {
       const apply = (found) => {
         input.value = "";
+        input.blur();
         list.replaceChildren();
         this.store.set(found.changes);
       };
-      input.addEventListener("input", () => {
+      const show = () => {
         list.replaceChildren(...T.search(this.patches, input.value).map((found) =>
           T.el("button", { text: found.text, onclick: () => apply(found) })));
+      };
+      input.addEventListener("input", show);
+      input.addEventListener("focus", show);
+      list.addEventListener("mousedown", (event) => event.preventDefault()); // the focus stays in the field until the click
+      input.parentElement.addEventListener("focusout", (event) => {
+        if (!input.parentElement.contains(event.relatedTarget)) list.replaceChildren();
       });
       input.addEventListener("keydown", (event) => {
         if (event.key === "Enter" && list.firstChild) list.firstChild.click();
@@ -87,12 +106,11 @@
     vectors(about) {
       if (!about.layouts.some((one) => one.vectors)) return;
       [...about.classes, "0"].forEach((name, k) => {
-        const zero = k === about.classes.length;
-        const label = T.el("b", { text: name, style: { borderColor: zero ? "#000" : this.patches.colour(k) } });
-        const element = T.el("div", { class: "vector", "data-vector": k },
-          T.el("i", { style: { background: zero ? "#000" : this.patches.colour(k) } }), label);
+        const colour = k === about.classes.length ? "#000" : this.patches.colour(k);
+        const label = T.el("b");
+        const element = T.el("div", { class: "vector", "data-vector": k }, T.el("i", { style: { background: colour } }), label);
         const place = () => (this.hasVectors() ? this.map.place(this.patches.count + k) : [0, 0]);
-        this.map.pin(element, place).label = { element: label, width: 22 + 8 * name.length };
+        this.map.pin(element, place).label = { element: label, name, colour };
       });
     }
 
@@ -109,6 +127,7 @@
     }
 
     select(p, fly = false) {
+      if (fly) this.anchor = p; // the card stays where it is
       this.store.set({ patch: p });
       if (p !== null && fly) this.map.fly(p);
     }
@@ -117,12 +136,22 @@
     light() {
       const { patch } = this.store.state;
       const shown = this.hovered ?? patch;
-      this.card.show(shown, shown === patch);
+      this.card.show(shown, patch !== null);
+      this.moveCard(patch ?? shown);
       const { perImage } = this.patches.about;
       const first = shown === null ? 0 : this.patches.image(shown) * perImage;
       this.map.setLit(shown === null ? [] : Array.from({ length: perImage }, (_, k) => first + k));
       if (this.ring) this.map.unpin(this.ring);
       this.ring = shown === null ? null : this.map.pin(T.el("div", { class: "ring" }), () => this.map.place(shown));
+    }
+
+    // Puts the card on the side of the map where it does not cover the patch.
+    moveCard(p) {
+      if (p === this.anchor) return;
+      this.anchor = p;
+      if (p === null) return;
+      const [x] = T.camera.toScreen(this.map.camera, this.map, ...this.map.place(p));
+      find("card").classList.toggle("right", x < Math.min(CARD, this.map.width / 2));
     }
 
     zoomBy(factor) {
@@ -177,11 +206,10 @@
     }
 
     update(state, changed) {
-      const { about, arrays } = this.patches;
       const first = changed.has("all");
       if (changed.has("theme")) this.themed();
       if (changed.has("layout")) {
-        this.map.setLayout(arrays[`layout ${about.layouts[state.layout].name}`], !first);
+        this.map.setLayout(this.patches.places(state.layout), !first);
         for (const button of find("layouts").children) {
           button.setAttribute("aria-pressed", Number(button.dataset.layout) === state.layout);
         }
@@ -193,15 +221,24 @@
         this.map.marks = state.marks;
         this.map.request();
       }
-      if (T.FILTERS.some((name) => changed.has(name)) || (state.region && changed.has("layout"))) {
-        this.map.setMask(T.passing(this.patches, state, (p) => this.map.place(p)));
-      }
+      if (T.FILTERS.some((name) => changed.has(name))) this.map.setMask(T.passing(this.patches, state));
+      if (changed.has("region") || changed.has("layout")) this.outline(state);
       if (changed.has("patch")) this.light();
       this.panels.filter.update(state, this.map.mask);
       if (changed.has("word")) this.panels.words.update(state);
       if (changed.has("mix")) this.panels.mix.update(state);
       if (changed.has("tab")) this.showTab(state.tab);
       this.save();
+    }
+
+    // The box of the region, in the layout where it was drawn.
+    outline({ region, layout }) {
+      if (this.region) this.map.unpin(this.region);
+      this.region = null;
+      if (!region || region.layout !== layout) return;
+      const [left, top, right, bottom] = region.box;
+      this.region = this.map.pin(T.el("div", { class: "region" }), () => [left, top]);
+      this.region.size = [right - left, bottom - top];
     }
 
     look(camera) {
@@ -222,13 +259,8 @@
       }
     }
 
-    dark() {
-      const { theme } = this.store.state;
-      return theme === "auto" ? matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
-    }
-
     themed() {
-      document.documentElement.dataset.theme = this.dark() ? "dark" : "light";
+      setTheme(this.store.state.theme);
       this.map.setColours(getComputedStyle(document.documentElement));
     }
 
@@ -252,6 +284,7 @@
 
   // Says in one sentence why the page does not work.
   function explain(message) {
+    find("subtitle").textContent = "";
     find("message").textContent = message;
     find("message").hidden = false;
   }

@@ -188,7 +188,8 @@
 
     drawDensity(view, opacity) {
       const { gl } = this;
-      const { width, height, bytes } = T.density(this.places, this.states, this.frames, this.count, view);
+      if (this.paper !== view.paper) [this.paper, this.dots] = [view.paper, T.visible(this.frames, view.paper)];
+      const { width, height, bytes } = T.density(this.places, this.states, this.dots, this.count, view);
       this.bind(5);
       gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, width, height, 0, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
       this.filter(gl.LINEAR);

@@ -4,13 +4,15 @@
 (function (T) {
   T.FILTERS = ["labels", "heads", "answer", "entropy", "word", "part", "region"];
 
-  // (P,) bytes: 1 where a patch passes. `place(p)` is its place on the map, for the region.
-  T.passing = function (patches, state, place) {
+  // (P,) bytes: 1 where a patch passes. A region holds the patches that lie in its box in its own layout.
+  T.passing = function (patches, state) {
     const { arrays } = patches;
     const labels = new Set(state.labels);
     const heads = new Set(state.heads);
     const [low, high] = state.entropy.map((share) => share * patches.about.fine);
     const { region, word, part, answer } = state;
+    const places = region && patches.places(region.layout);
+    const box = region && region.box.map((side) => 65535 * side);
     const mask = new Uint8Array(patches.count);
     for (let p = 0; p < patches.count; p++) {
       if (labels.size && !labels.has(patches.label[p])) continue;
@@ -20,8 +22,8 @@
       if (word !== null && arrays.words[p] !== word) continue;
       if (part !== null && patches.part(p) !== part) continue;
       if (region) {
-        const [x, y] = place(p);
-        if (x < region[0] || y < region[1] || x > region[2] || y > region[3]) continue;
+        const [x, y] = [places[2 * p], places[2 * p + 1]];
+        if (x < box[0] || y < box[1] || x > box[2] || y > box[3]) continue;
       }
       mask[p] = 1;
     }

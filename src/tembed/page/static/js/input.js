@@ -17,13 +17,15 @@
       return [event.clientX - box.left, event.clientY - box.top];
     };
 
+    const onButton = (event) => event.target.closest("button, a") !== null;
+
     const spread = () => {
       const [a, b] = [...pointers.values()];
       return { x: (a[0] + b[0]) / 2, y: (a[1] + b[1]) / 2, wide: Math.max(1, Math.hypot(a[0] - b[0], a[1] - b[1])) };
     };
 
     stage.addEventListener("pointerdown", (event) => {
-      if (event.target.closest("button, a") || event.button > 0) return;
+      if (onButton(event) || event.button > 0) return;
       stage.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, at(event));
       moved = pointers.size > 1 ? Infinity : 0;
@@ -34,7 +36,7 @@
       const now = at(event);
       const before = pointers.get(event.pointerId);
       if (!before) {
-        if (event.pointerType !== "touch") on.hover(map.pick(...now));
+        if (event.pointerType !== "touch") on.hover(onButton(event) ? null : map.pick(...now));
         return;
       }
       const [dx, dy] = [now[0] - before[0], now[1] - before[1]];
@@ -96,6 +98,7 @@
     }, { passive: false });
 
     stage.addEventListener("dblclick", (event) => {
+      if (onButton(event)) return;
       map.setCamera(T.camera.zoom(map.camera, map, ...at(event), 2), true);
     });
 

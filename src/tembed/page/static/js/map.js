@@ -192,13 +192,13 @@
       this.drawing.draw({ ...this.colours, camera: this.camera, width: this.width, height: this.height,
         ratio: this.ratio, moved: this.moved, tile, marks: this.marks });
       const labels = [];
-      for (const { element, place, label } of this.items) {
+      for (const { element, place, label, size } of this.items) {
         const [x, y] = T.camera.toScreen(this.camera, this, ...place());
         element.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
         if (label) labels.push({ x, y, ...label });
+        if (size) [element.style.width, element.style.height] = size.map((side) => `${(side * this.camera.scale).toFixed(1)}px`);
       }
-      const markers = labels.map(({ x, y }) => ({ x: x - 26, top: y, width: 24 }));
-      T.apart(labels, markers).forEach((top, k) => (labels[k].element.style.transform = `translateY(${top - labels[k].y}px)`));
+      T.placeLabels(labels, this.width);
       this.overlay.classList.toggle("moving", "move" in this.animations);
       this.overlay.classList.toggle("far", this.zoom() < 2 && this.patches.classes.length > 20);
     }
@@ -208,19 +208,5 @@
       this.colours = { paper: triple("--paper-rgb"), ink: triple("--ink-rgb"), accent: triple("--accent-rgb") };
       this.request();
     }
-  };
-
-  // New heights for labels at x, y with a width, moved down as little as needed so that none covers another or one of
-  // the `obstacles`, which have an x, a top and a width.
-  T.apart = function (labels, obstacles = [], height = 21) {
-    const placed = [...obstacles];
-    return labels.map(({ x, y, width }) => {
-      let top = y;
-      const least = height - 1e-6; // rounding must not make a label cover the one that it was just moved below
-      const covers = (one) => Math.abs(one.top - top) < least && x < one.x + one.width && one.x < x + width;
-      for (let hit = placed.find(covers); hit; hit = placed.find(covers)) top = hit.top + height;
-      placed.push({ x, top, width });
-      return top;
-    });
   };
 })(window.tembed);

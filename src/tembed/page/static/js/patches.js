@@ -35,6 +35,11 @@
       return { top, bottom, left, right };
     }
 
+    // The places of the patches in a layout: x, y with 16 bits.
+    places(layout) {
+      return this.arrays[`layout ${this.about.layouts[layout].name}`];
+    }
+
     // From 0 to 1, as a share of the largest possible entropy.
     entropy(p) {
       return this.arrays.entropy[p] / this.about.fine;

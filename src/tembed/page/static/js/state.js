@@ -50,7 +50,11 @@
     },
     word: (text, about) => whole(text, about.words.centres.length),
     part: (text, about) => whole(text, about.parts.length + 1) || null,
-    region: (text) => numbers(text, 4),
+    region: (text, about) => {
+      const [, corners, name] = /^(.*),([^,]*)$/.exec(text) || [null, "", ""];
+      const [box, layout] = [numbers(corners, 4), READ.layout(name, about)];
+      return box && layout !== null ? { box, layout } : null;
+    },
     mix: (text, about) => {
       const found = {};
       for (const pair of text.split(",")) {
@@ -70,7 +74,7 @@
     camera: (c) => [c.x, c.y, c.zoom].map(short).join(","),
     marks: (on) => (on ? "on" : "off"),
     entropy: (range) => range.map(short).join(","),
-    region: (box) => box.map(short).join(","),
+    region: ({ box, layout }, about) => [...box.map(short), about.layouts[layout].name].join(","),
     mix: (mix) => Object.entries(mix).map(([k, w]) => `${k}:${short(w)}`).join(","),
   };
 

@@ -2,7 +2,7 @@
 "use strict";
 
 (function (T) {
-  const NEIGHBOURS = 8;
+  const NEIGHBOURS = 12;
 
   T.Card = class {
     // `go(p)`: select a patch and fly there. `pickWord(word)`: show a visual word. `close()`: no patch.
@@ -44,7 +44,7 @@
             line("the head says", T.swatch(patches.colour(head)),
               text(`${classes[head]} ${patches.right(p) ? "✓" : "✗"}`, `head ${patches.right(p) ? "" : "wrong"}`)),
             line("image", text(`${patches.image(p) + 1}, row ${patches.row(p) + 1}, column ${patches.column(p) + 1}`, "position")),
-            line("pixels", text(`${box.left}–${box.right}, ${box.top}–${box.bottom}`, "pixels")),
+            line("pixels", text(`x ${box.left} to ${box.right}, y ${box.top} to ${box.bottom}`, "pixels")),
             part ? line("part", text(about.parts[part - 1], "part")) : null)),
         T.el("p", { class: "mixture", text: patches.mixture(scores) }),
         T.bars(patches, scores),
@@ -60,7 +60,7 @@
       const { patches, metric, pictures } = this.page;
       const near = metric.nearest(metric.at(p), NEIGHBOURS, (other) => patches.image(other), patches.image(p));
       return near.map(({ patch, distance }) =>
-        pictures.button(patch, 34, `${patches.classes[patches.label[patch]]}, distance ${distance.toFixed(2)}`, this.go));
+        pictures.button(patch, 40, `${patches.classes[patches.label[patch]]}, distance ${distance.toFixed(2)}`, this.go));
     }
   };
 })(window.tembed);

@@ -2,7 +2,7 @@
 "use strict";
 
 (function (T) {
-  const WORDS = 8;
+  const WORDS = 12;
 
   T.FilterPanel = class {
     constructor(element, page) {
@@ -38,7 +38,10 @@
         T.el("h3", {}, "Entropy (centre) ", this.range), T.el("div", { class: "range" }, ...this.ends),
         ...(this.part ? [T.el("h3", { text: "True part" }), this.part] : []),
         this.brush,
-        T.el("label", { class: "check" }, marks, "Show the marks"));
+        T.el("label", { class: "check" }, marks, "Show the marks"),
+        T.el("p", { class: "note keys", text: "Keys: arrows move, + and − zoom, 0 shows the whole map, " +
+          `1 to ${about.layouts.length} change the layout, Enter selects the patch in the middle, [ and ] go through its image, ` +
+          "m switches the marks, r starts a region, / searches, Esc goes back." }));
     }
 
     chips(name) {
@@ -68,6 +71,8 @@
         button.setAttribute("aria-pressed", button.dataset.answer === state.answer);
       }
       this.ends.forEach((end, k) => (end.value = Math.round(100 * state.entropy[k])));
+      this.ends[0].parentElement.style.setProperty("--low", state.entropy[0]);
+      this.ends[0].parentElement.style.setProperty("--high", state.entropy[1]);
       this.range.textContent = state.entropy.map((share) => `${Math.round(100 * share)} %`).join(" to ");
       if (this.part) this.part.value = state.part || 0;
       this.marks.checked = state.marks;
@@ -90,7 +95,7 @@
         T.el("h3", { text: "Their classes" }), T.bars(patches, shares),
         T.el("h3", { text: "Their most frequent words" }),
         T.el("div", { class: "thumbs" }, ...words.map(([word, count]) =>
-          pictures.button(patches.about.words.points[word], 34,
+          pictures.button(patches.about.words.points[word], 40,
             `word ${word + 1}: ${patches.wordText(word)}, ${T.count(count, "patch")}`, () => pickWord(word)))),
       ];
     }

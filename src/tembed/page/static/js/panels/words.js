@@ -53,7 +53,7 @@
           T.el("button", { class: "link", text: "clear", onclick: () => store.set({ word: null }) })),
         T.el("p", { class: "mixture", text: patches.wordText(word) }),
         T.el("div", { class: "thumbs gallery" }, ...shown.map(([, p]) =>
-          pictures.button(p, 34, patches.classes[patches.label[p]], go))),
+          pictures.button(p, 40, patches.classes[patches.label[p]], go))),
         found.length > MOST ? T.el("p", { class: "note", text: `The ${MOST} nearest to the centre are shown.` }) : "",
       ];
     }
