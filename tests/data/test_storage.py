@@ -217,7 +217,7 @@ def test_changed_labels_are_noticed_when_the_dataset_is_opened(root: Path, pets:
         open_stored(root, "pets")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "shapes": []}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "shapes": []}', "[" * 100_000])
 def test_a_damaged_manifest_is_named(root: Path, pets: Path, text: str) -> None:
     (import_images(pets, "pets").folder / "manifest.json").write_text(text)
     with pytest.raises(TembedError, match=r"manifest\.json is"):

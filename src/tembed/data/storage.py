@@ -221,7 +221,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text("utf-8"))
         version = manifest["format"]
         complete = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
     if version != FORMAT or not complete or not {"images", *SMALL} <= set(manifest["shapes"]):
         raise TembedError(f"{path} is incomplete or not in format {FORMAT}, which this version reads: {_again(folder)}")

@@ -89,7 +89,7 @@ def change(pickled: bytes, **changes: object) -> bytes:
         ({"labels": [10] * 10}, "the label 10; 10 classes allow 0 to 9"),
         ({"labels": [-1] * 10}, "the label -1"),
         ({"labels": ["a"] * 10}, "labels is not a list of labels"),
-        ({"labels": [1 << 70] * 10}, "labels is not a list of labels"),
+        ({"labels": [1 << 70] * 10}, "a number of more than 64 bits"),
         ({"data": np.zeros((10, 3071), np.uint8)}, "not an array of 3072 bytes"),
         ({"data": np.zeros((10, 3072), np.int32)}, "not an array of 3072 bytes"),
         ({"data": "pixels"}, "not an array of 3072 bytes"),

@@ -93,6 +93,8 @@ def test_one_cached_pickle_alone_is_read(root: Path, tmp_path: Path, make: Simpl
         ({"class_dict": {"a": [0, 99]}}, r"class_dict\['a'\] has 99, which is not an image"),
         ({"class_dict": {"a": [0, 0]}}, r"class_dict\['a'\] has 0, which is not an image or is already taken"),
         ({"class_dict": {"a": "xy"}}, "is not a list of image numbers"),
+        ({"class_dict": {"a": [False, True]}}, "is not a list of image numbers"),
+        ({"class_dict": {"a": [0, 1 << 20_000]}}, "a number of more than 64 bits"),
         ({"class_dict": None}, "lacks image_data or class_dict"),
         ({"image_data": np.zeros((8, 8, 8), np.uint8)}, r"expected uint8 \(N, H, W, 3\)"),
         ({"image_data": np.zeros((8, 8, 9, 3), np.uint8)}, "9x8 are not square"),
@@ -118,3 +120,10 @@ def test_a_flipped_bit_in_a_zipped_cache_is_noticed(root: Path, tmp_path: Path, 
     path.write_bytes(data)
     with pytest.raises(TembedError, match=r"cache-val\.pkl.*CRC"):
         import_images(path, "mini")
+
+
+def test_images_of_a_cache_that_no_class_names_are_counted(root: Path, tmp_path: Path) -> None:
+    cache = {"image_data": np.zeros((9, 4, 4, 3), np.uint8), "class_dict": {"a": [0, 1, 2, 3], "b": [5, 6, 7, 8]}}
+    path = tmp_path / "mini-imagenet-cache-train.pkl"
+    path.write_bytes(pickle.dumps(cache))
+    assert import_images(path, "mini").manifest["notes"] == ["skipped 1 of 9 images, which no class names"]

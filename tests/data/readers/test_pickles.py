@@ -103,3 +103,16 @@ def test_lists_of_lists_of_lists_do_not_explode() -> None:
 def test_bytes_after_the_end_are_refused() -> None:
     with pytest.raises(TembedError, match="extra bytes at the end"):
         read(pickle.dumps({}) + b"x")
+
+
+@pytest.mark.parametrize("value", [{1 << 64: 0}, {"data": [1 << 64]}, {"data": -(1 << 20_000)}])
+def test_a_number_of_more_than_64_bits_is_refused(value: Any) -> None:
+    """Its hash is computed again for each use as a key, and its digits cannot be printed."""
+    with pytest.raises(TembedError, match="a number of more than 64 bits"):
+        read(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("keys", [("a\n", "a\\n"), ("a", b"a"), ("1", 1)])
+def test_two_keys_with_one_name_are_refused(keys: tuple[Any, Any]) -> None:
+    with pytest.raises(TembedError, match="two dictionary keys"):
+        read(pickle.dumps(dict.fromkeys(keys, 0)))

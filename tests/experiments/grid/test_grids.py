@@ -63,6 +63,10 @@ def test_lists_make_every_combination_and_duplicates_are_merged(tmp_path: Path) 
         ("model = rn26", "is not TOML"),
         (f"model = {'[' * 5000}{']' * 5000}", "is not TOML"),
         ('model = "rn26"\ndata = "tiny"\nseeds = 1000000000', "it has 1,000,000,000 runs; the most are 10,000"),
+        (f'model = "rn26"\ndata = "tiny"\nseeds = {2**70}', f"it has {2**70:,} runs; the most are 10,000"),
+        (f'model = "rn26"\ndata = "tiny"\nseed = {"9" * 5000}', "is not TOML"),
+        (f'model = "rn26"\ndata = "tiny"\nseeds = 0x{"f" * 5000}', "mine.toml: Exceeds the limit"),
+        (f'model = "rn26"\ndata = "tiny"\nlr = {"9" * 400}', "mine.toml: int too large to convert to float"),
         ('model = "rn26"\ndata = "tiny"\nepochs = 1000000000000', "'epochs' is 1000000000000; it must be from 1 to"),
     ],
 )

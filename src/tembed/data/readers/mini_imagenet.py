@@ -72,7 +72,10 @@ def read_caches(archive: Archive, folder: str, present: list[str], progress: Pro
     for name, (images, _) in zip(present, caches, strict=True):
         if images.shape[1:] != first:
             raise TembedError(f"{archive.path}: {name} has another image size than {present[0]}")
-    return Reading("Mini-ImageNet cached pickles", classes, _cached_chunks(caches, classes, progress))
+    total = sum(len(images) for images, _ in caches)
+    unnamed = total - sum(len(positions) for _, by_class in caches for positions in by_class.values())
+    notes = [f"skipped {unnamed} of {total} images, which no class names"] if unnamed else []
+    return Reading("Mini-ImageNet cached pickles", classes, _cached_chunks(caches, classes, progress), notes=notes)
 
 
 def _rows(archive: Archive, name: str) -> Iterator[tuple[int, str, str]]:
@@ -119,7 +122,7 @@ def _positions(at: str, label: str, numbers: Any, taken: np.ndarray) -> Int64:
     """The positions of a class's images, each of them valid and used once."""
     if isinstance(numbers, np.ndarray):
         numbers = numbers.ravel().tolist()
-    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+    if not isinstance(numbers, list) or not all(type(n) is int for n in numbers):
         raise TembedError(f"{at}: class_dict[{label!r}] is not a list of image numbers")
     for number in numbers:
         if not 0 <= number < len(taken) or taken[number]:

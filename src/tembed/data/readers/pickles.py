@@ -4,7 +4,7 @@ The result has only arrays, strings, numbers, lists and dictionaries. A pickle n
 arrays. Here each of those few names leads to a stand-in that only builds a plain array, and any other name is refused.
 This uses the unpickler written in Python, which is slow but memory-safe: the one written in C allocates whatever a
 damaged file asks for. What it may take is bounded by the bytes of the file and by a number of steps, and only text,
-bytes and integers are hashed, because the hash of deeply nested tuples overflows the stack.
+bytes and short integers are hashed, because the hash of deeply nested tuples overflows the stack.
 """
 
 import io
@@ -22,6 +22,7 @@ from tembed.errors import TembedError, one_line
 MAX_DEPTH = 4
 MAX_STEPS = 2_000_000  # an object of a few hundred bytes each; CIFAR-100 takes 0.2 million
 MAX_KEY = 1000  # characters
+MAX_BITS = 64  # of a number: hashing a longer one takes long, each time
 _DTYPE = re.compile(r"[|<>=]?([uif][1248]|b1)")
 
 
@@ -236,6 +237,7 @@ _SAFE: dict[int, Callable[[Any], None]] = {
 def _plain(value: Any, done: dict[int, Any], depth: int) -> Any:
     """Replace stand-ins by their arrays and dictionary keys by text; each object is visited once."""
     if value is None or isinstance(value, bool | int | float | str | bytes):
+        _check_number(value)
         return value
     if id(value) in done:
         return done[id(value)]
@@ -250,6 +252,8 @@ def _plain(value: Any, done: dict[int, Any], depth: int) -> Any:
         made = [_plain(item, done, depth + 1) for item in value]
     elif isinstance(value, dict):
         made = {_text(key): _plain(item, done, depth + 1) for key, item in value.items()}
+        if len(made) < len(value):
+            raise _Refused("two dictionary keys that are the same text")
     else:
         raise _Refused(f"a {type(value).__name__.lstrip('_')}")
     done[id(value)] = made
@@ -261,6 +265,12 @@ def _check_key(key: Any) -> None:
         raise _Refused(f"a dictionary key of type {type(key).__name__}")
     if isinstance(key, str | bytes) and len(key) > MAX_KEY:
         raise _Refused(f"a dictionary key of {len(key)} characters")
+    _check_number(key)
+
+
+def _check_number(value: Any) -> None:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise _Refused(f"a number of more than {MAX_BITS} bits")
 
 
 def _text(key: str | bytes | int) -> str:

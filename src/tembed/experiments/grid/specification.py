@@ -66,7 +66,7 @@ def load_grid(source: str, changes: dict[str, Any] | None = None, progress: Prog
         text, where, name = _read(path), str(path), path.stem
     try:
         values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also for a number with thousands of digits
         raise TembedError(f"{where} is not TOML: {first_line(error)}") from None
     if OLD_PRESET in values and "preset" not in values:
         progress.say(f"{where}: the key 'recipe' is now called 'preset'; please rename it")
@@ -77,7 +77,7 @@ def load_grid(source: str, changes: dict[str, Any] | None = None, progress: Prog
             values.pop(other, None)
     try:
         return Grid(name, str(values.get("about", "")), expand({**values, **given}))
-    except TembedError as error:
+    except (ValueError, OverflowError) as error:  # a number that no float holds, or too long to print
         # Recipes name arguments in backticks, which the command line shows as flags; here they are keys of the file.
         message = re.sub(r"`([a-z][a-z0-9_]*)`", r"'\1'", str(error))
         raise TembedError(f"{where}: {message}") from None
@@ -90,9 +90,10 @@ def expand(values: dict[str, Any]) -> tuple[Recipe, ...]:
     if preset not in PRESETS:
         raise TembedError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
     choices: dict[str, Sequence[Any]] = {key: _choices(key, value) for key, value in values.items() if key in FIELDS}
-    choices.setdefault("seed", range(_count(values.get("seeds", 1))))
-    if (runs := math.prod(map(len, choices.values()))) > MAX_RUNS:
+    seeds = _count(values.get("seeds", 1))
+    if (runs := seeds * math.prod(map(len, choices.values()))) > MAX_RUNS:
         raise TembedError(f"it has {runs:,} runs; the most are {MAX_RUNS:,}: give shorter lists, or fewer seeds")
+    choices.setdefault("seed", range(seeds))
     order = ["data", "model", *(key for key in choices if key not in ("data", "model", "seed")), "seed"]
     recipes: dict[Recipe, None] = {}
     for chosen in itertools.product(*(choices[key] for key in order)):
