@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
             recipe, metrics, result = run.recipe, run.metrics, run.result
             best = max((float(record["val_accuracy"]) for record in metrics), default=None)
             test = result["test_accuracy"] if result else None
-        except (LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             problems.append(f"cannot be read: {run.folder}: {error}")
             continue
         finished += [run] if result else []

@@ -99,7 +99,7 @@ class Run:
         result = read_json(self.result_path)
         try:
             check_result(result)
-        except (LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise TembedError(
                 f"{self.result_path} was not written by tembed ({error}): remove it, and run the same command again to "
                 "write a new one"

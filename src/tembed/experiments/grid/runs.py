@@ -63,7 +63,7 @@ class GridRun:
                 return None
         except TembedError as error:
             return str(error)
-        except (LookupError, TypeError, ValueError):
+        except (ArithmeticError, LookupError, TypeError, ValueError):
             return f"{self.run.result_path} was not written by tembed: remove it and run the same command again"
         if not self.error.exists():
             return None

@@ -70,7 +70,7 @@ def _read_folder(run: Run, read: RunsRead) -> None:
             read.records.append(_record(summary(run), run.folder))
     except TembedError as error:
         read.excluded.append(f"{run.folder}: {error}")
-    except (LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         read.excluded.append(f"{run.folder} was not written by tembed ({error})")
 
 
@@ -84,7 +84,7 @@ def _read_summary(path: Path, read: RunsRead, *, named: bool) -> None:
             read.excluded.append(f"{path} is not the summary of a run")
     except TembedError as error:
         read.excluded.append(f"{path}: {error}")
-    except (LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         read.excluded.append(f"{path} was not written by tembed ({error})")
 
 
