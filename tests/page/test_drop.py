@@ -13,6 +13,7 @@ from support.page import on_screen, text, texts
 from tembed.analysis import Analysis
 from tembed.analysis.study import Analysis as Study
 from tembed.page import build_page
+from tembed.training.prediction import predict
 
 pytestmark = pytest.mark.browser
 
@@ -91,6 +92,16 @@ def test_patches_land_at_the_mean_of_their_five_nearest(tab: Tab, analysis: Anal
     assert shown == pytest.approx([x + (landed[5][0] - x0) * scale, y + (landed[5][1] - y0) * scale], abs=1.5)
     tab.run("document.querySelector('#panel-drop .result .link').click()")
     assert tab.run("document.querySelectorAll('.dropped').length") == 0
+
+
+def test_a_translucent_picture_lies_on_white(tab: Tab, analysis: Analysis, tmp_path: Path) -> None:
+    clear = np.dstack([analysis.images[3], np.full(analysis.images[3].shape[:2], 64, np.uint8)])
+    Image.fromarray(clear, "RGBA").save(tmp_path / "clear.png")
+    tab.choose("#panel-drop .file", tmp_path / "clear.png")
+    tab.wait("(document.querySelector('#panel-drop .result h3') || {}).textContent === 'clear.png'")
+    (expected,) = predict(analysis.trained, [tmp_path / "clear.png"])
+    bars = [float(number) for number in texts(tab, "#panel-drop .bar .number")]
+    np.testing.assert_allclose(bars, expected.probabilities, atol=0.03)  # the browser rounds premultiplied colours
 
 
 def test_what_is_no_picture_gets_a_sentence(tab: Tab, tmp_path: Path) -> None:

@@ -139,10 +139,12 @@ def test_dark_class_colours_are_lighter_on_dark_paper(tab: Tab) -> None:
     assert found[3:] == [7, *yellow], "bright colours and entropies stay"
 
 
-def test_the_middle_of_a_picture_has_the_shape_of_the_input(tab: Tab) -> None:
-    assert call(tab, "tembed.middle", 400, 300, 32, 32) == [50, 0, 300, 300]
-    assert call(tab, "tembed.middle", 300, 400, 32, 32) == [0, 50, 300, 300]
-    assert call(tab, "tembed.middle", 100, 100, 40, 20) == [0, 25, 100, 50]
+def test_a_picture_is_cropped_padded_or_stretched_to_the_input(tab: Tab) -> None:
+    assert call(tab, "tembed.placed", 400, 200, 32, 32, "crop") == [-16, 0, 64, 32]
+    assert call(tab, "tembed.placed", 200, 400, 32, 32, "crop") == [0, -16, 32, 64]
+    assert call(tab, "tembed.placed", 100, 100, 40, 20, "crop") == [0, -10, 40, 40]
+    assert call(tab, "tembed.placed", 400, 200, 32, 32, "pad") == [0, 8, 32, 16]
+    assert call(tab, "tembed.placed", 400, 200, 32, 32, "stretch") == [0, 0, 32, 32]
 
 
 def test_pixels_become_planes_and_scores_shares(tab: Tab) -> None:

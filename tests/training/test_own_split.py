@@ -42,7 +42,7 @@ def test_a_run_records_the_split_and_says_so(pets: Path) -> None:
     said = Said()
     recipe = Recipe("rn26", "pets", batch_size=4, epochs=1)
     run = train(recipe, progress=said)
-    assert "pets is split by its own folders into train and test; --split paper would pool them" in said.lines
+    assert "pets is split by its own folders; --split paper would pool them" in said.lines
     assert run.recipe.split == "official"
     assert run.result is not None
     assert run.result["test"]["images"] == 6

@@ -81,6 +81,7 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
         "perImage": features.per_image,
         "map": list(features.map_size),
         "size": [height, width],
+        "fit": analysis.trained.fit,
         "rows": _spans(features.map_size[0], features.window[0], height),
         "columns": _spans(features.map_size[1], features.window[1], width),
         "accuracy": float((features.head == features.labels).mean()),

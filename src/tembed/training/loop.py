@@ -76,7 +76,7 @@ def train(
     """
     given, recipe, hardware = recipe, recipe.complete(root), (hardware or Hardware()).complete()
     if given.split != recipe.split == "official" and progress is not None and first_process(hardware):
-        progress.say(f"{recipe.data} is split by its own folders into train and test; --split paper would pool them")
+        progress.say(f"{recipe.data} is split by its own folders; --split paper would pool them")
     folder = Path(out) if out is not None else default_folder(recipe)
     job = Job(recipe, folder, root, hardware, checkpoint_seconds)
     if hardware.world > 1 and not under_torchrun():

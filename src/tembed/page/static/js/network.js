@@ -64,9 +64,11 @@
     return powers.map((power) => power / sum);
   };
 
-  // The middle of a picture in the shape of the network's input: [left, top, width, height] in its pixels.
-  T.middle = function (width, height, wide, high) {
-    const scale = Math.min(width / wide, height / high);
-    return [(width - wide * scale) / 2, (height - high * scale) / 2, wide * scale, high * scale];
+  // Where a picture lies on the network's input, [left, top, width, height] in the input's pixels: its middle covers
+  // the input (crop), all of it lies inside (pad), or it is stretched, as the training images were.
+  T.placed = function (width, height, wide, high, fit) {
+    if (fit === "stretch") return [0, 0, wide, high];
+    const scale = (fit === "pad" ? Math.min : Math.max)(wide / width, high / height);
+    return [(wide - width * scale) / 2, (high - height * scale) / 2, width * scale, height * scale];
   };
 })(window.tembed);

@@ -58,7 +58,7 @@
       }
     }
 
-    // The middle of the picture at the size of the network's input.
+    // The picture as the network's input.
     async read(file) {
       if (/svg/.test(file.type) || /\.svgz?$/i.test(file.name)) {
         throw new T.Refused("An SVG file is a drawing without pixels: save it as PNG or JPEG and drop that.");
@@ -76,11 +76,16 @@
           const millions = Math.round((width * height) / 1e6);
           throw new T.Refused(`The image has ${millions} megapixels: make it smaller than ${LARGEST / 1e6} and drop it again.`);
         }
-        const [high, wide] = this.page.patches.about.size;
+        const { size: [high, wide], fit } = this.page.patches.about;
+        const place = T.placed(width, height, wide, high, fit);
         const canvas = T.el("canvas", { width: wide, height: high });
         const context = canvas.getContext("2d", { willReadFrequently: true });
         context.imageSmoothingQuality = "high";
-        context.drawImage(image, ...T.middle(width, height, wide, high), 0, 0, wide, high);
+        context.fillStyle = "rgb(128,128,128)"; // the borders of a padded picture
+        context.fillRect(0, 0, wide, high);
+        context.fillStyle = "white"; // behind a translucent picture
+        context.fillRect(...place);
+        context.drawImage(image, ...place);
         return { canvas, pixels: context.getImageData(0, 0, wide, high).data };
       } finally {
         URL.revokeObjectURL(address);
