@@ -2,6 +2,7 @@
 
 import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 from tembed.cli.main import main
 from tembed.errors import TembedError
 from tembed.files import write_json
+from tembed.machine import Crowded
 from tembed.reporting.output import for_readers
 from tembed.reporting.progress import Lines
 from tembed.reporting.terminal import Bars
@@ -115,3 +117,24 @@ def test_results_may_be_printed_without_a_reader(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("sys.stdout", file)
         assert main(["--version"]) == 0
         file.flush()
+
+
+def test_a_restart_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader of the messages has gone before a run restarts itself with threads that sleep."""
+
+    def crowded(arguments: list[str]) -> int:
+        raise Crowded
+
+    restarts: list[str] = []
+    monkeypatch.setattr("tembed.cli.train.main", crowded)
+    monkeypatch.setattr("os.execve", lambda path, *rest: restarts.append(path))
+    with closed_pipe() as file:
+        monkeypatch.setattr("sys.stderr", file)
+        main(["train"])
+    assert restarts == [sys.executable]
+
+
+def test_a_mistake_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closed_pipe() as file:
+        monkeypatch.setattr("sys.stderr", file)
+        assert main(["no-such-command"]) == 2

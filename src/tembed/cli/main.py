@@ -16,7 +16,7 @@ from tembed import __version__
 from tembed.errors import TembedError, one_line
 from tembed.machine import ASLEEP, Crowded, waiting_policy
 from tembed.plugins import load_plugins, name_plugins, named_plugins
-from tembed.reporting.output import discard, for_readers
+from tembed.reporting.output import for_readers
 
 COMMANDS = {
     "models": "list the networks of Table 1 and their parameter counts",
@@ -103,8 +103,11 @@ def run(arguments: list[str] | None) -> int:
             raise
         return fail(f"'tembed {name}' needs {error.name}: pip install 'tembed[lab]'")
     except Crowded:
-        print("another process uses these cores: restarting with threads that sleep while they wait", file=sys.stderr)
-        sys.stderr.flush()
+        print(
+            "another process uses these cores: restarting with threads that sleep while they wait",
+            file=sys.stderr,
+            flush=True,
+        )
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | ASLEEP)
     except KeyboardInterrupt:
         return fail("interrupted", code=130)
@@ -131,10 +134,7 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
 
 
 def fail(message: str, code: int = 2) -> int:
-    try:
-        print(f"tembed: error: {one_line(message)}", file=sys.stderr, flush=True)
-    except OSError:  # its reader has gone, or its terminal was closed
-        discard(sys.stderr)
+    print(f"tembed: error: {one_line(message)}", file=sys.stderr, flush=True)
     return code
 
 

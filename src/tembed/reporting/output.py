@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
 from tembed.errors import CONTROL
@@ -46,9 +46,10 @@ class Escaped(Lasting):
 
 @contextmanager
 def for_readers() -> Iterator[None]:
-    """Within the ``with``, print to an `Escaped` standard output."""
+    """Within the ``with``, print to an `Escaped` standard output and a `Lasting` standard error."""
     output: Any = Escaped(sys.stdout, BrokenPipeError)  # a full disk is an error
-    with redirect_stdout(output):
+    errors: Any = Lasting(sys.stderr, OSError)
+    with redirect_stdout(output), redirect_stderr(errors):
         try:
             yield
         finally:
