@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.progress import Said
 
+from tembed.errors import TembedError
 from tembed.experiments.grid.engines import RunExit
 from tembed.experiments.grid.runs import GridRun, locate_runs
 from tembed.experiments.grid.scheduler import Scheduler
-from tembed.experiments.grid.worker import ProgressFile, exit_reason, open_log
+from tembed.experiments.grid.worker import FAILED, STOPPED, GridJob, ProgressFile, execute, exit_reason, open_log
 from tembed.files import write_json
 from tembed.training import Run, train
 from tembed.training.recipe import Recipe
-from tembed.training.stopping import StopRequest
+from tembed.training.stopping import Stopped, StopRequest
 
 DOTS = Recipe("rn20", "dots", epochs=1, batch_size=30).complete()
 
@@ -82,6 +84,31 @@ def test_a_progress_note_that_cannot_be_written_is_left_out(run: GridRun, full_d
     note = ProgressFile(run)
     note.update("training", 1, 2, epoch=1, epochs=2)
     assert run.read_progress() == {}
+
+
+def test_a_progress_note_that_was_cut_short_is_removed(run: GridRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(path: Path, text: str, encoding: str) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fill)
+    ProgressFile(run).update("training", 1, 2, epoch=1, epochs=2)
+    assert list(run.log.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", [Stopped(15, "and saved"), TembedError("no such data")])
+def test_a_full_log_does_not_change_how_a_run_ends(
+    run: GridRun, end: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: Any, **__: Any) -> None:
+        raise end
+
+    monkeypatch.setattr("tembed.training.train", ended)
+    job = GridJob(DOTS.plain(), str(run.runs), run.name, str(run.runs), torch.get_num_threads())
+    with open(os.open("/dev/full", os.O_WRONLY), "w") as log:
+        monkeypatch.setattr("sys.stdout", log)
+        assert execute(job, run) == (STOPPED if isinstance(end, Stopped) else FAILED)
+    assert run.failure() == (None if isinstance(end, Stopped) else "no such data")
 
 
 def test_an_error_that_cannot_be_written_is_still_reported(run: GridRun, full_disk: None) -> None:

@@ -123,22 +123,23 @@ def execute(job: GridJob, run: GridRun) -> int:
 
     torch.set_num_threads(job.threads)
     keep_freed_memory()
+    progress = ProgressFile(run)
     try:
         train(
             run.recipe,
             run.run.folder,
             root=job.root,
             hardware=Hardware(*_devices(job.gpus)),
-            progress=ProgressFile(run),
+            progress=progress,
             checkpoint_seconds=job.checkpoint_seconds,
         )
     except InUse:
         return BUSY
     except Stopped as stopped:
-        print(stopped, flush=True)
+        progress.say(str(stopped))
         return STOPPED
     except TembedError as error:
-        print(f"error: {error}", flush=True)
+        progress.say(f"error: {error}")
         run.record_failure(str(error))
         return FAILED
     except Exception as error:  # any error ends this run only
@@ -168,9 +169,12 @@ class ProgressFile(Lines):
         note = {"share": done / total, "seconds_left": rate.seconds_left(done, total, now), **numbers}
         note["images_per_second"] = rate.per_second(done, now)
         temporary = self.run.progress_path.with_suffix(".next")
-        with suppress(OSError):  # such as a full disk: the grid shows older progress
+        try:
             temporary.write_text(json.dumps(note), "utf-8")
             os.replace(temporary, self.run.progress_path)
+        except OSError:  # such as a full disk: the grid shows older progress
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def _devices(gpus: float | None) -> tuple[Literal["auto", "cpu", "cuda"], int]:
@@ -196,9 +200,9 @@ def main() -> int:
         load_plugins(job.plugins)
         run = job.grid_run()
     except TembedError as error:
-        print(f"error: {error}", flush=True)
         with suppress(TembedError):
             write_json(note_path(Path(job.runs), job.name, "error"), {"error": str(error)})
+        print(f"error: {error}", flush=True)
         return FAILED
     return execute(job, run)
 
