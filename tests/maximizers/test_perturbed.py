@@ -91,6 +91,12 @@ def test_a_rare_winner_counts(distance: float, path: str) -> None:
     assert perturbed(a, -50.0)[:, 1].tolist() == pytest.approx([probability] * 16, rel=0.05, abs=2e-8)
 
 
+def test_many_ties_miss_nothing_at_the_upper_end(path: str) -> None:
+    """The largest of 512 equal kernels is far above the mean of each, so the last nodes hold some of every share."""
+    p = perturbed(torch.zeros(1, 512), -50.0)
+    assert p.sum().item() == pytest.approx(1, abs=1e-4)
+
+
 @pytest.mark.parametrize("eps", [0.3, 1.0, 4.0])
 def test_sharpness_and_one_margin_per_pixel(eps: float, path: str) -> None:
     generator = torch.Generator().manual_seed(1)

@@ -109,6 +109,8 @@ def run(arguments: list[str] | None) -> int:
             flush=True,
         )
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | ASLEEP)
+    except MemoryError:
+        return fail(f"'tembed {name}' needs more memory than there is: end other programs and run it again")
     except KeyboardInterrupt:
         return fail("interrupted", code=130)
 

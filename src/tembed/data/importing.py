@@ -10,7 +10,7 @@ import numpy as np
 
 from tembed.data.catalogue import Dataset, check_name, dataset
 from tembed.data.readers import cifar, mini_imagenet
-from tembed.data.readers.archives import Archive, open_archive
+from tembed.data.readers.archives import Archive, open_archive, skipped_images
 from tembed.data.readers.decoding import MAX_SIDE
 from tembed.data.readers.folders import read_class_folders
 from tembed.data.readers.reading import Chunk, Fit, NeedsSize, Options, Reading
@@ -112,12 +112,21 @@ def recognise(archive: Archive, options: Options = Options(), progress: Progress
     for folder, files in sorted(folders.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
         for marks, reader in CIFAR_LAYOUTS:
             if marks <= files:
-                return reader(archive, folder, progress)
+                return _with_notes(reader(archive, folder, progress), archive, folder)
         if present := [name for name in mini_imagenet.CACHES if name in files]:
-            return mini_imagenet.read_caches(archive, folder, present, progress)
+            return _with_notes(mini_imagenet.read_caches(archive, folder, present, progress), archive, folder)
         if "train.csv" in files and (files >= set(mini_imagenet.CSVS) or f"{folder}images/" in folders):
             return mini_imagenet.read_csvs(archive, folder, options, progress)
     return read_class_folders(archive, options, progress)
+
+
+def _with_notes(reading: Reading, archive: Archive, folder: str) -> Reading:
+    """The reading of a published layout in this folder, with a note about images that are no part of it."""
+    batches = {f"{folder}{name}.png" for name, _ in cifar.FILES10}
+    others = (name for name in archive.names if name not in batches)
+    layout = reading.layout
+    notes = skipped_images(others, f"that is no part of {layout}", f"that are no part of {layout}")
+    return replace(reading, notes=[*archive.notes, *reading.notes, *notes])
 
 
 def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:

@@ -215,6 +215,15 @@ def test_two_files_whose_names_look_the_same_when_escaped_are_refused(
         import_images(make.folder(tmp_path / "pets", good | twins), "pets")
 
 
+def test_two_folders_whose_names_look_the_same_when_escaped_are_refused(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
+) -> None:
+    """They would be one class."""
+    twins = {"ow\nl/1.png": good["cat/000.png"], "ow\\nl/2.png": good["cat/001.png"]}
+    with pytest.raises(TembedError, match=r"two folders in .*pets are both shown as 'ow\\\\nl': rename one"):
+        import_images(make.folder(tmp_path / "pets", good | twins), "pets")
+
+
 def test_a_link_to_a_folder_that_was_already_read_is_reported(
     root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
 ) -> None:

@@ -26,6 +26,18 @@ def test_every_form_of_cifar10_is_the_same_pool(
     assert import_images(path, "cifar10").sha256 == sha256
 
 
+@pytest.mark.parametrize("form", ["pickles", "binary", "pngs"])
+def test_images_beside_a_published_layout_are_counted(
+    root: Path, tmp_path: Path, make: SimpleNamespace, form: str
+) -> None:
+    image = make.png(make.random_images(1)[0])
+    files = make.cifar10_files(form) | {"mine/cat/1.png": image, "mine/cat/2.jpg": image, ".owl/1.png": image}
+    notes = import_images(make.folder(tmp_path / "copy", files), "mine").manifest["notes"]
+    assert notes[0] == "skipped 1 image whose name or folder is hidden: .owl/1.png"
+    assert notes[1].startswith("skipped 2 images that are no part of CIFAR-10")
+    assert len(notes) == 2
+
+
 def test_both_forms_of_cifar100_are_the_same_pool(root: Path, tmp_path: Path, make: SimpleNamespace, pin: Pin) -> None:
     sha256 = pin("cifar100", make.folder(tmp_path / "first", make.cifar100_files("pickles")))
     stored = import_images(make.tar(tmp_path / "b.tgz", make.cifar100_files("binary"), "w:gz"), "cifar100")

@@ -3,9 +3,9 @@
 Zips and plain tars are read in place. A compressed tar is unpacked once into an unnamed temporary file, because it
 allows no random access; that file disappears when it is closed, even if the process is killed.
 
-Hidden files and files that operating systems leave behind are ignored. The whole archive is refused if a member points
-outside it (``..``, absolute paths, links), if two members have one name, or if its content is absurdly larger than the
-file.
+Files that operating systems leave behind are ignored, and so are hidden files, but a note counts images among them. The
+whole archive is refused if a member points outside it (``..``, absolute paths, links), if two members have one name, or
+if its content is absurdly larger than the file.
 """
 
 import bz2
@@ -17,11 +17,12 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 
+from tembed.data.readers.images import ENDINGS, HEIF_ENDINGS
 from tembed.errors import TembedError, one_line
 
 MAX_ENTRIES = 5_000_000
@@ -90,8 +91,18 @@ def read_member(archive: Archive, name: str, most: int = MAX_FILE) -> bytes:
     with open_member(archive, name) as stream:
         try:
             return stream.read()
+        except MemoryError:
+            raise
         except Exception as error:
             raise TembedError(f"{where(archive, name)} cannot be read ({_reason(error)})") from None
+
+
+def skipped_images(names: Iterable[str], one: str, many: str) -> list[str]:
+    """A line that counts the images among these files and says why they are skipped; none without images."""
+    found = [name for name in names if PurePosixPath(name).suffix.lower() in ENDINGS | HEIF_ENDINGS]
+    if len(found) > 1:
+        return [f"skipped {len(found):,} images {many}, such as {min(found)}"]
+    return [f"skipped 1 image {one}: {name}" for name in found]
 
 
 def _open(path: Path, stack: ExitStack) -> Archive:
@@ -119,24 +130,34 @@ class _Folder:
         self._files: dict[str, str] = {}
         seen: dict[str, str] = {}
         notes: list[str] = []
+        hidden: list[str] = []
+        shown_folders: set[str] = set()
         for folder, folders, files in os.walk(path, followlinks=True, onerror=_raise):
             real, start = os.path.realpath(folder), os.path.relpath(folder, path).replace(os.sep, "/")
             shown = _printable(start)
-            folders[:] = [] if real in seen else sorted(one for one in folders if not _hidden(one))
             if real in seen:
+                folders.clear()
                 notes.append(f"{shown} is a link to a folder that is also read as {seen[real]}: skipped")
                 continue
+            if shown in shown_folders:
+                raise TembedError(f"two folders in {path} are both shown as {shown!r}: rename one")
             seen[real] = shown
+            shown_folders.add(shown)
+            hidden += (
+                name for one in folders if _hidden(one) for name in _files_below(path, os.path.join(folder, one))
+            )
+            folders[:] = sorted(one for one in folders if not _hidden(one))
             for file in files:
                 name = file if start == "." else f"{start}/{file}"
                 if _hidden(name):
+                    hidden.append(_printable(name))
                     continue
                 if _printable(name) in self._files:
                     raise TembedError(f"two files in {path} are both shown as {_printable(name)!r}: rename one")
                 self._files[_printable(name)] = os.path.join(folder, file)
         self.names = tuple(sorted(self._files))
-        self.folders = tuple(sorted(set(seen.values()) - {"."}))
-        self.notes = tuple(notes)
+        self.folders = tuple(sorted(shown_folders - {"."}))
+        self.notes = (*notes, *_hidden_images(hidden))
 
     def size(self, name: str) -> int:
         return os.path.getsize(self._files[name])
@@ -166,6 +187,7 @@ class _Zip:
         self.path, self._file = path, file
         self._members: dict[str, zipfile.ZipInfo] = {}
         folders: set[str] = set()
+        hidden: list[str] = []
         _check_entries(path, len(file.filelist))
         for member in file.infolist():
             name = _safe(path, _zip_name(member))
@@ -173,13 +195,15 @@ class _Zip:
                 raise TembedError(f"{path} has the member {name!r}, which is a link: refused")
             if member.is_dir():
                 folders.add(name)
-            elif name and not _hidden(name):
+            elif _hidden(name):
+                hidden.append(name)
+            elif name:
                 _check_new(path, name, self._members)
                 self._members[name] = member
         _check_unpacked_size(path, sum(member.file_size for member in file.infolist()))
         self.names = tuple(sorted(self._members))
         self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
-        self.notes: tuple[str, ...] = ()
+        self.notes = tuple(_hidden_images(hidden))
 
     def size(self, name: str) -> int:
         return self._members[name].file_size
@@ -195,6 +219,7 @@ class _Tar:
         self.path, self._file = path, file
         self._members: dict[str, tarfile.TarInfo] = {}
         folders: set[str] = set()
+        hidden: list[str] = []
         end = total = 0
         for count, member in enumerate(file):
             _check_entries(path, count)
@@ -207,7 +232,9 @@ class _Tar:
             end = member.offset_data + (member.size + 511) // 512 * 512
             if member.isdir():
                 folders.add(name)
-            elif name and not _hidden(name):
+            elif _hidden(name):
+                hidden.append(name)
+            elif name:
                 _check_new(path, name, self._members)
                 self._members[name] = member
         _check_unpacked_size(path, total)
@@ -216,7 +243,7 @@ class _Tar:
             raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
         self.names = tuple(sorted(self._members))
         self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
-        self.notes: tuple[str, ...] = ()
+        self.notes = tuple(_hidden_images(hidden))
 
     def size(self, name: str) -> int:
         return self._members[name].size
@@ -308,6 +335,23 @@ def _printable(name: str) -> str:
 
 def _hidden(name: str) -> bool:
     return any(folder.startswith(".") or folder.lower() in JUNK for folder in name.split("/"))
+
+
+def _hidden_images(names: Iterable[str]) -> list[str]:
+    """A line about hidden images. What macOS and Windows leave behind is none, even if its name says so."""
+    own = (name for name in names if not any(_is_leftover(folder) for folder in name.split("/")))
+    return skipped_images(own, "whose name or folder is hidden", "whose names or folders are hidden")
+
+
+def _is_leftover(folder: str) -> bool:
+    return folder.startswith("._") or folder.lower() in JUNK
+
+
+def _files_below(path: Path, folder: str) -> Iterator[str]:
+    """The names of all files in a hidden folder, relative to ``path``, as far as it can be read."""
+    for inner, _, files in os.walk(folder):
+        for file in files:
+            yield _printable(os.path.relpath(os.path.join(inner, file), path).replace(os.sep, "/"))
 
 
 def _raise(error: OSError) -> None:

@@ -85,7 +85,7 @@ def decode_picture(
             upright = _upright(image, _to_rgb(image))
             width, height = upright.size
             return Picture(np.asarray(upright if size is None else fitted(upright, size, fit)), width, height)
-    except BrokenImageError:
+    except (BrokenImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BrokenImageError(f"exceeds the cap of {MAX_PIXELS} pixels") from error
@@ -104,6 +104,8 @@ def header_size(data: bytes) -> tuple[int, int]:
     try:
         with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
             return image.size
+    except MemoryError:
+        raise
     except Exception as error:
         raise BrokenImageError(one_line(str(error)) or type(error).__name__) from error
 

@@ -56,7 +56,7 @@ def read_csvs(archive: Archive, folder: str, options: Options, progress: Progres
     number = {label: index for index, label in enumerate(classes)}
     ordered = sorted(label_of, key=lambda path: (label_of[path], path))
     items = [Item(path, number[label_of[path]], Origin.NONE) for path in ordered]
-    notes: list[str] = []
+    notes = list(archive.notes)
     unnamed = [name for name in archive.names if name.startswith(f"{folder}images/") and name not in label_of]
     if unnamed:
         notes.append(f"skipped {len(unnamed)} files that no CSV names, such as {unnamed[0]}")
