@@ -213,3 +213,16 @@ def test_exports_with_a_plain_average_pool(options: dict) -> None:
     assert "adaptive" not in str(program.graph)
     for ours, exported in zip(block(f), program.module()(f), strict=True):
         torch.testing.assert_close(exported, ours, atol=1e-4, rtol=1e-4)
+
+
+def test_a_normalised_shortcut_uses_its_running_statistics_in_eval() -> None:
+    torch.manual_seed(0)
+    block = FeatureEmbedding(6, 3, norm_shortcut=True).eval()
+    norm = block.shortcut_norm
+    assert norm is not None
+    f = torch.randn(2, 6, 4, 4)
+    before, _ = block(f)
+    with torch.no_grad():
+        norm.running_mean += 1.0
+    after, _ = block(f)
+    assert not torch.allclose(after, before, atol=1e-3)
