@@ -50,6 +50,7 @@ def test_a_fast_map_fits_the_class_vectors_with_the_patches(monkeypatch: pytest.
     found = maps.map_all({"a": points}, tmp_path, fast=True, fitted=11)["a"]
     assert len(seen[0]) == 311
     np.testing.assert_array_equal(seen[0][-11:], points[-11:])
+    assert len(np.unique(seen[0], axis=0)) == 311, "no point is drawn twice"
     np.testing.assert_array_equal(maps.map_all({"a": points}, None, fast=True, fitted=11)["a"], found)
     maps.map_all({"a": points}, tmp_path, fast=True)
     assert len(seen) == 3, "the cached map with fitted points is not taken for one without"

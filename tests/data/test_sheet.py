@@ -52,6 +52,16 @@ def test_a_thousand_classes_fit_on_a_sheet_that_can_be_opened(
     assert made.height < 9000
 
 
+def test_a_number_of_classes_that_eight_does_not_divide_needs_no_ninth_column(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    image = make.png(make.random_images(1)[0])
+    for count in (203, 208):
+        folder = make.folder(tmp_path / str(count), {f"class {k:03}/1.png": image for k in range(count)})
+        import_images(folder, f"of{count}")
+    assert contact_sheet("of203").size == contact_sheet("of208").size
+
+
 def test_long_and_foreign_class_names_fit(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     image = make.png(make.random_images(1)[0])
     import_images(make.folder(tmp_path / "p", {f"{'long ' * 30}/1.png": image, "犬/1.png": image}), "p")
