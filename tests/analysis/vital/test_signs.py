@@ -200,7 +200,7 @@ def test_the_model_is_unchanged_afterwards_and_keeps_no_hooks(pictures: tuple[Te
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
     assert not [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
-    with pytest.raises(RuntimeError):
+    with pytest.raises(TembedError, match="three channels"):
         vital_signs(model, torch.zeros(4, 5, 16, 16), torch.zeros(4, dtype=torch.int64))
     assert [module.training for module in model.modules()] == modes
     assert not [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
