@@ -35,17 +35,6 @@ class FixedWindow(FeatureEmbedding):
         super().__init__(*args, window=4, **options)
 
 
-def adam_for_kernels(model: nn.Module, recipe: Recipe) -> torch.optim.Adam:
-    """Adam whose L2 decay applies to the kernels of convolutions only, not to BN, biases and the head."""
-    kernels = [weight for weight in model.parameters() if weight.ndim == 4]
-    rest = [weight for weight in model.parameters() if weight.ndim != 4]
-    groups = [
-        {"params": kernels, "weight_decay": recipe.weight_decay},
-        {"params": rest, "weight_decay": 0.0},
-    ]
-    return torch.optim.Adam(groups, recipe.lr, recipe.betas, fused=True)
-
-
 def muon_for_hidden(model: nn.Module, recipe: Recipe) -> Muon:
     """Muon without the score and value convolutions of the block, which AdamW trains with the head."""
     optimizer = Muon(model, recipe.lr, recipe.betas, recipe.weight_decay)
@@ -82,4 +71,3 @@ for name, block in (
 ):
     register_model(f"rn26-embed-{name}", partial(network, block=block), block="embed", options=OPTIONS)
 register_optimizer("muon-hidden", muon_for_hidden)
-register_optimizer("adam-kernels", adam_for_kernels)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tembed.errors import TembedError
+from tembed.models import create_model
 from tembed.training import Recipe
 from tembed.training.checkpoints.state import State, gather, restore
 from tembed.training.optimizers import make_optimizer
@@ -72,7 +73,20 @@ def test_kernels_take_muons_steps_and_the_rest_takes_adamws() -> None:
         torch.testing.assert_close(a, b, msg=name)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "muon"])
+def test_adam_kernels_decays_the_kernels_of_convolutions_and_nothing_else() -> None:
+    """Without a gradient, only decay moves a weight."""
+    model = create_model("rn26-embed")
+    optimizer = make_optimizer(Recipe("rn26-embed", "cifar10", optimizer="adam-kernels", weight_decay=2e-4), model)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    moved = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+    assert moved == {name for name, weight in model.named_parameters() if weight.ndim == 4}
+    assert any(name.startswith("block.values") for name in moved)
+
+
+@pytest.mark.parametrize("name", ["adam", "adam-kernels", "adamw", "muon"])
 def test_a_restored_optimizer_takes_the_same_steps_bit_for_bit(name: str) -> None:
     recipe = Recipe("rn26", "cifar10", optimizer=name, lr=0.01, weight_decay=0.1)
     whole, saved = network(), network()

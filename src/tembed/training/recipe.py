@@ -59,7 +59,8 @@ class Recipe:
     lr: float = 1e-3
     """learning rate (§4); with a schedule, the highest one"""
     optimizer: str = "adam"
-    """adam: decay in the gradient (§4); adamw: decoupled decay; muon: orthogonal steps for kernels, adamw for others"""
+    """adam: decay in the gradient (§4); adam-kernels: the same for convolution kernels only; adamw: decoupled decay;
+    muon: orthogonal steps for kernels, adamw for others"""
     betas: tuple[float, float] = (0.9, 0.999)
     """decay rates of Adam's two means (§4); the first is also Muon's momentum"""
     weight_decay: float = 1e-4

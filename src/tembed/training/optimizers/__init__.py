@@ -43,6 +43,16 @@ def _adam(model: "nn.Module", recipe: Recipe) -> "Optimizer":
     return Adam(model.parameters(), recipe.lr, recipe.betas, weight_decay=recipe.weight_decay, fused=True)
 
 
+def _adam_for_kernels(model: "nn.Module", recipe: Recipe) -> "Optimizer":
+    """Adam whose L2 decay applies to the kernels of convolutions only, as in the Keras example (docs/recipes.md)."""
+    from torch.optim import Adam
+
+    kernels = [weight for weight in model.parameters() if weight.ndim == 4]
+    rest = [weight for weight in model.parameters() if weight.ndim != 4]
+    groups = [{"params": kernels, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return Adam(groups, recipe.lr, recipe.betas, fused=True)
+
+
 def _adamw(model: "nn.Module", recipe: Recipe) -> "Optimizer":
     from torch.optim import AdamW
 
@@ -56,5 +66,6 @@ def _muon(model: "nn.Module", recipe: Recipe) -> "Optimizer":
 
 
 register_optimizer("adam", _adam)
+register_optimizer("adam-kernels", _adam_for_kernels)
 register_optimizer("adamw", _adamw)
 register_optimizer("muon", _muon)
