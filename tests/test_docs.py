@@ -63,5 +63,5 @@ def test_prose_is_wrapped_at_100_columns(path: Path) -> None:
     code = False
     for line in path.read_text(encoding="utf-8").splitlines():
         code ^= line.startswith("```")
-        if not code and not line.startswith(("|", "!", "    ")) and "http" not in line:
+        if not code and not line.startswith(("|", "!", "#", "    ")) and "http" not in line:
             assert len(line) <= 100, line
