@@ -85,7 +85,7 @@ def _tsne(points: Floats, seed: int, progress: Progress, task: str) -> Floats:
     return np.asarray(embedding, np.float32)
 
 
-def _fast(points: Floats, seed: int, progress: Progress, task: str, fitted: int = 0) -> Floats:
+def _fast(points: Floats, seed: int, progress: Progress, task: str, fitted: int) -> Floats:
     """Like `_tsne` for some points; every other point is at the mean of those that it is nearest to.
 
     Means are weighted by the inverse distance. ``fitted``: the last points, this many, are among those of t-SNE.
@@ -107,10 +107,14 @@ def _fast(points: Floats, seed: int, progress: Progress, task: str, fitted: int 
     return found
 
 
+def _computed(points: Floats, seed: int, progress: Progress, task: str, fast: bool, fitted: int) -> Floats:
+    return _fast(points, seed, progress, task, fitted) if fast else _tsne(points, seed, progress, task)
+
+
 def _cached(
     points: Floats, folder: Path, seed: int, progress: Progress, task: str, fast: bool = False, fitted: int = 0
 ) -> Floats:
-    """The same as `_tsne` or `_fast`, read from ``folder`` if it has an undamaged copy, and written there if not."""
+    """The same as `_computed`, read from ``folder`` if it has an undamaged copy, and written there if not."""
     settings = f"{list(points.shape)} {seed} {COMPONENTS} {PERPLEXITY} {EARLY} {LATE} {needs('openTSNE').__version__}"
     settings += f" {FAST_POINTS} {FAST_NEIGHBOURS} {fitted}" if fast else ""
     digest = hashlib.sha256(settings.encode())
@@ -121,7 +125,7 @@ def _cached(
             return read_checksummed(path, KIND)[0]["map"].numpy()
         except TembedError as error:
             progress.say(f"computing the map again: {error}")
-    found = _fast(points, seed, progress, task, fitted) if fast else _tsne(points, seed, progress, task)
+    found = _computed(points, seed, progress, task, fast, fitted)
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(path, checksummed_bytes({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
@@ -162,9 +166,7 @@ def map_all(
     def one(name: str) -> Floats:
         task = f"t-SNE of {name}"
         if folder is None:
-            if fast:
-                return _fast(spaces[name], seed, stoppable, task, fitted)
-            return _tsne(spaces[name], seed, stoppable, task)
+            return _computed(spaces[name], seed, stoppable, task, fast, fitted)
         return _cached(spaces[name], folder, seed, stoppable, task, fast, fitted)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(torch.get_num_threads()) as pool:
