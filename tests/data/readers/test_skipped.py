@@ -30,6 +30,20 @@ def test_hidden_images_are_counted_and_leftovers_of_systems_are_not(
         assert stored.manifest["notes"] == ["skipped 3 images whose names or folders are hidden, such as .owl/1.png"]
 
 
+@pytest.mark.parametrize(
+    ("hidden", "note"),
+    [
+        ([".a.png"], "skipped 1 image whose name or folder is hidden: .a.png"),
+        ([".b.png", ".a.png"], "skipped 2 images whose names or folders are hidden, such as .a.png"),
+    ],
+)
+def test_hidden_images_get_one_line(
+    root: Path, tmp_path: Path, make: SimpleNamespace, hidden: list[str], note: str
+) -> None:
+    folder = make.folder(tmp_path / "pets", make.class_folders(PETS) | dict.fromkeys(hidden, b""))
+    assert import_images(folder, "pets").manifest["notes"] == [note]
+
+
 def test_a_hidden_folder_that_cannot_be_read_is_ignored(
     root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
