@@ -28,6 +28,10 @@ class IdentityShortcut(FeatureEmbedding):
     """The shortcut's convolution starts as the identity (see `network`)."""
 
 
+class LongIdentity(LongValues, IdentityShortcut):
+    """Both changes."""
+
+
 class FixedWindow(FeatureEmbedding):
     """4x4 patches, 16 pixels wide in the image, while the training images grow."""
 
@@ -67,6 +71,7 @@ def network(num_classes: int, input_size: int, *, block: type[FeatureEmbedding],
 for name, block in (
     ("long-values", LongValues),
     ("identity-shortcut", IdentityShortcut),
+    ("long-identity", LongIdentity),
     ("fixed-window", FixedWindow),
 ):
     register_model(f"rn26-embed-{name}", partial(network, block=block), block="embed", options=OPTIONS)
