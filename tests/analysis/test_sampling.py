@@ -23,6 +23,11 @@ def test_a_sample_has_the_same_number_of_each_class_and_repeats_with_its_seed() 
     assert [default_per_class(classes, fast=True) for classes in (1, 2, 10, 100, 1000)] == [80, 50, 10, 2, 2]
     with pytest.raises(TembedError, match=r"`images_per_class` is 11, but class .* has 10 images .* give 10 or fewer"):
         sample(images, 11)
+    single = images.subset(
+        torch.cat([torch.nonzero(images.labels != 3).flatten(), torch.nonzero(images.labels == 3)[0]])
+    )
+    with pytest.raises(TembedError, match=r"has 1 image in this subset: leave it out, and such classes are skipped"):
+        sample(single, 4)
     with pytest.raises(TembedError, match="`images_per_class` is 1; it must be at least 2"):
         sample(images, 1)
 

@@ -1,5 +1,6 @@
 """Further runs are sorted by their recipes, and refused if they cannot be compared."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,16 @@ def test_a_run_that_is_no_further_seed_is_refused(runs: dict[str, Path], name: s
         sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name]])
 
 
+def test_another_recipe_with_the_same_seed_is_told_by_its_recipe(runs: dict[str, Path], tmp_path: Path) -> None:
+    source = runs["rn26-embed-7"]
+    recipe = replace(load_trained(source).recipe, lr=0.3)
+    record = {"recipe": recipe.plain(), "classes": list(load_trained(source).classes), "input_size": 16}
+    other = tmp_path / "other.safetensors"
+    save_weights(other, load_trained(source).model.state_dict(), record | {"mean": [0.5] * 3, "std": [0.25] * 3})
+    with pytest.raises(TembedError, match=r"differ in more than the seed \(lr: 0.2, not 0.3\)"):
+        sort_runs(source, load_trained(source), None, [other])
+
+
 def test_untrained_networks_hold_no_claim_about_learning(
     runs: dict[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +97,7 @@ def test_untrained_networks_hold_no_claim_about_learning(
     found = analyze(runs["rn26-embed-0"], baseline=runs["rn26-0"], also=also, groups=groups, root=root)
     claims = {claim.name: claim for claim in found.claims}
     names = {control.name for control in claims["class purity"].controls}
-    assert {"-aux", "-1x1", "baseline", "untrained network (5 seeds)", "random class vectors"} <= names
+    assert {"-aux", "-1x1", "baseline", "untrained network (5 seeds)", "random class vectors (5 draws)"} <= names
     assert claims["class purity"].method.why.startswith("n = 1")  # of -aux and -1x1
     assert claims["entropy near zero"].method.why.startswith("n = 3")
     not_learned = {"super-classes not separate in the block input", "super-classes not separate in the baseline"}

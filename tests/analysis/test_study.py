@@ -141,7 +141,9 @@ def test_a_report_shows_class_names_with_any_characters(
         assert all(f"{a} and {b} (rank " in lines for a, b in itertools.pairwise(words))
 
 
-def test_too_few_patches_drop_the_maps_and_not_the_report(tmp_path: Path) -> None:
+def test_too_few_patches_drop_the_maps_and_not_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Four test images of two classes have 64 patches; a third class has a single image and is left out."""
     made = generate(220, size=16)
     keep = torch.cat(
@@ -164,6 +166,11 @@ def test_too_few_patches_drop_the_maps_and_not_the_report(tmp_path: Path) -> Non
     assert not (tmp_path / "out" / "figures" / "geometry.png").exists()
     assert "claims that were not measured" in text
     assert text.count("lists no passages") == 1, "what cannot be measured is folded away once"
+    monkeypatch.setenv("TEMBED_DATA", str(tmp_path))
+    assert main(["analyze", str(path), "--out", str(tmp_path / "again")]) == 0
+    assert capsys.readouterr().out.endswith("report.html\n")
+    assert not (tmp_path / "again" / "page").exists()
+    assert "page/index.html" not in (tmp_path / "again" / "report.md").read_text()
 
 
 def test_cached_features_are_extracted_again_only_if_damaged(weights: Path, tmp_path: Path) -> None:

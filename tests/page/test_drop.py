@@ -117,6 +117,19 @@ def test_what_is_no_picture_gets_a_sentence(tab: Tab, tmp_path: Path) -> None:
     assert tab.dialogs == []
 
 
+def test_of_two_images_dropped_at_once_only_the_second_is_shown(tab: Tab, analysis: Analysis, tmp_path: Path) -> None:
+    """The first is still being computed when the second arrives."""
+    for name, image in (("first.png", 1), ("second.png", 2)):
+        Image.fromarray(analysis.images[image]).save(tmp_path / name)
+        tab.choose("#panel-drop .file", tmp_path / name)
+    tab.wait("(document.querySelector('#panel-drop .result h3') || {}).textContent === 'second.png'")
+    tab.rest()
+    assert text(tab, "#panel-drop .result h3") == "second.png"
+    assert tab.run("document.querySelectorAll('.dropped').length") == 16
+    tab.run("document.querySelector('#panel-drop .result .link').click()")
+    assert tab.run("document.querySelectorAll('.dropped').length") == 0
+
+
 def test_a_dropped_file_is_taken_from_anywhere_on_the_page(tab: Tab) -> None:
     tab.run(
         "(() => { const data = new DataTransfer(); data.items.add(new File(['x'], 'a.txt', { type: 'text/plain' }));"

@@ -13,12 +13,14 @@ from tembed.analysis.features import Features
 from tembed.arrays import Floats, Int64
 from tembed.data.batches import Batches
 from tembed.data.types import ImageSet
-from tembed.embedding import patch_mean
+from tembed.embedding import FeatureEmbedding, initialize, patch_mean
 from tembed.training.environment import reproducible
 from tembed.training.weights import Trained, build
 
 UNTRAINED = 5
 """Untrained networks: enough to see how much they differ from each other."""
+RANDOM = 5
+"""Draws of random class vectors, for the same reason."""
 CALIBRATION = 500
 """Training images for the BN statistics of an untrained network."""
 BATCH = 100
@@ -45,10 +47,16 @@ class Networks:
 
 @torch.no_grad()
 def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
-    """The same network with random weights, and the BN statistics of up to `CALIBRATION` of these images."""
+    """The same network with random weights, and the BN statistics of up to `CALIBRATION` of these images.
+
+    The block has random class vectors, also where training started from zero ones.
+    """
     with reproducible():
         torch.manual_seed(seed)
         model = build(trained.recipe, len(trained.classes), trained.input_size)
+        for module in model.modules():
+            if isinstance(module, FeatureEmbedding):
+                initialize(module)
         rng = np.random.default_rng(seed)
         chosen = torch.from_numpy(np.sort(rng.permutation(len(images))[:CALIBRATION]))
         norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
@@ -58,6 +66,8 @@ def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
             norm.momentum = None  # the mean over all batches
         batches = Batches(images.subset(chosen), BATCH, mean=trained.mean, std=trained.std, augment=False)
         model.train()
+        for norm in norms:
+            norm.train()  # also in a frozen network
         for pixels, _ in batches.epoch(0):
             model(pixels)
         for norm, momentum in zip(norms, momenta, strict=True):
@@ -82,6 +92,11 @@ def with_embedding(features: Features, embedding: Floats) -> Floats:
     joined = features.block_output.copy()
     joined[:, -embedding.shape[1] :] += embedding - features.embedding
     return joined
+
+
+def all_random_class_vectors(features: Features, seed: int) -> list[Features]:
+    """The same features with `RANDOM` draws of Gaussian class vectors."""
+    return [random_class_vectors(features, seed + draw) for draw in range(RANDOM)]
 
 
 def random_class_vectors(features: Features, seed: int) -> Features:

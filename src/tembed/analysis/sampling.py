@@ -41,9 +41,11 @@ def sample(images: ImageSet, images_per_class: int, seed: int = 0) -> ImageSet:
     counts = images.labels.bincount(minlength=len(images.classes)).tolist()
     for name, count in zip(images.classes, counts, strict=True):
         if count < images_per_class:
+            images_of = "no images" if count == 0 else "1 image" if count == 1 else f"{count} images"
+            way_out = f"give {count} or fewer" if count >= FEWEST else "leave it out, and such classes are skipped"
             raise TembedError(
-                f"`images_per_class` is {images_per_class}, but class {name!r} has {count} images in this subset: give "
-                f"{count} or fewer"
+                f"`images_per_class` is {images_per_class}, but class {name!r} has {images_of} in this subset: "
+                f"{way_out}"
             )
     return _drawn(images, [images_per_class] * len(counts), seed)
 

@@ -64,13 +64,13 @@ def _add(kind: list[tuple[str, Trained]], source: str, other: Trained, found: So
     if (theirs.split, theirs.split_seed) != (ours.split, ours.split_seed):
         raise TembedError(f"{what} {source} was trained on a different split than {first}")
     for known, earlier in kind:
-        if earlier.recipe.seed == theirs.seed:
-            raise TembedError(f"{what} {source} has the same recipe and seed as {known}: leave one of them out")
         if different := _differences(earlier.recipe, theirs):
             raise TembedError(
                 f"{what} {source} is not a seed of {known}, because their recipes differ in more than the seed "
                 f"({different}): compare seeds of one recipe"
             )
+        if earlier.recipe.seed == theirs.seed:
+            raise TembedError(f"{what} {source} has the same recipe and seed as {known}: leave one of them out")
     kind.append((source, other))
 
 

@@ -69,9 +69,10 @@ def main(arguments: list[str]) -> int:
             fast_maps=command.fast_maps,
             accelerator=command.accelerator,
         )
-        report = write_analysis(found, out, page="page/index.html")
-        page = build_page(found, out / "page", network=(out / "page" / "network").exists())
-    print(f"every patch on a map: {page}")
+        report = write_analysis(found, out, page="page/index.html" if found.has_maps else None)
+        page = build_page(found, out / "page", network=(out / "page" / "network").exists()) if found.has_maps else None
+    if page is not None:
+        print(f"every patch on a map: {page}")
     show(found.claims, report, command.quiet)
     return 0
 

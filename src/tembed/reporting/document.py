@@ -103,7 +103,7 @@ th, td { padding: .25rem .6rem; border-bottom: 1px solid #d5dbe3; text-align: le
   vertical-align: top; }
 th { background: #f2f5f8; } th, .short { white-space: nowrap; }
 td:first-child { font-weight: 600; } .missing { color: #6b7685; font-style: italic; }
-.holds { background: #e3f1e3; } .mostly-holds { background: #eef5e0; } .does-not-hold { background: #f9e1dc; }
+.holds { background: #e3f1e3; } .does-not-hold { background: #f9e1dc; }
 .unclear { background: #fbf3d5; }
 @media (max-width: 30rem) { table { font-size: .82rem; } th, td { padding: .25rem .3rem; } }
 figure { margin: 1rem 0; } figure svg { width: 100%; max-width: 40rem; height: auto; display: block; }

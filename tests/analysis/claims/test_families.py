@@ -303,6 +303,20 @@ def test_the_hull_claim_follows_the_sum_of_the_weights(inside: float, verdict: s
     assert claim.weights.why == "9 of 10 class vectors are extreme (not extreme: cat)"
 
 
+def test_a_class_vector_inside_the_hull_refutes_the_claim_for_the_method() -> None:
+    assert NOISE.mixing is not None
+    mixing = ((0.01 + NOISE.mixing) / (0.02 + NOISE.mixing).sum(1, keepdims=True)).astype(np.float32)
+    alone = mixing.copy()
+    alone[0] = 2 * np.eye(10)[3]
+    whole, inner = (dataclasses.replace(NOISE, mixing=weights) for weights in (mixing, alone))
+    (claim,) = corrected(hull_claims(Networks((whole, whole, whole)), CIFAR, SAMPLES))
+    assert claim.method.verdict == "holds"
+    (claim,) = corrected(hull_claims(Networks((whole, whole, inner)), CIFAR, SAMPLES))
+    assert claim.weights.verdict == "holds"
+    assert claim.method.verdict == "does not hold"
+    assert claim.method.why == "in 1 of 3 seeds, some class vectors are not extreme"
+
+
 # --- words
 
 
@@ -326,6 +340,19 @@ def test_patches_of_a_mixed_word_come_from_its_classes(shared: bool, verdict: st
     (claim,) = corrected(word_claims(Networks((features,), untrained=(BLANK,)), words, SAMPLES))
     assert claim.weights.verdict == verdict
     assert claim.notes["words that mix classes"].value + claim.notes["words of one class"].value == 20
+
+
+def test_a_seed_without_mixed_words_refutes_the_claim_for_the_method() -> None:
+    features = worded(shared=True)
+    assert features.softmax is not None
+    sure = np.eye(10, dtype=np.float32)[LABELS[features.image_of]]
+    single = dataclasses.replace(features, softmax=sure + 0.001 * features.softmax)
+    words = find_words(features, 20)
+    for run, verdict in (([features] * 3, "holds"), ([features, features, single], "does not hold")):
+        networks = Networks(tuple(run), untrained=(BLANK, NOISE))
+        (claim,) = corrected(word_claims(networks, words, SAMPLES.first(20)))
+        assert claim.weights.verdict == "holds"
+        assert claim.method.verdict != "holds" or verdict == "holds"
 
 
 def test_words_of_noise_are_not_a_finding() -> None:

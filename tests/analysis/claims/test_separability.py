@@ -15,7 +15,7 @@ from tembed.analysis.claims.separability import (
     separability,
     silhouettes,
 )
-from tembed.analysis.claims.statistics import HalfSamples
+from tembed.analysis.claims.statistics import HalfSamples, control
 from tembed.analysis.neighbours import neighbourhood
 
 LABELS = np.array([0, 1, 2, 0, 1, 2] * 4)
@@ -54,6 +54,19 @@ def test_purity_of_a_grouping_is_the_share_of_neighbours_in_the_own_group(
     joint = found.joint[3]
     assert found.purity(GROUPS)[3] == pytest.approx(joint[0, 0] + joint[0, 2] + joint[2, 0] + joint[2, 2] + joint[1, 1])
     assert found.purity(np.arange(3))[3] == pytest.approx(np.trace(joint))
+
+
+def test_purity_is_unknown_where_no_group_has_two_images() -> None:
+    """Two images of each class: a half-sample has one, which has no other image of its class to be near."""
+    labels = np.repeat(np.arange(4), 2)
+    samples = HalfSamples.draw(labels, 4, resamples=10)
+    points = np.random.default_rng(0).normal(size=(len(labels) * PER, 3)).astype(np.float32)
+    found = separability(points, (2, 2), samples)
+    own = found.purity(np.arange(4))
+    assert np.isfinite(own[0])
+    assert np.isnan(own[1:]).all()
+    assert np.isfinite(found.purity(np.array([0, 0, 1, 1]))).all()
+    assert control("c", own, own - 0.1).p == 1
 
 
 def test_the_silhouette_is_sklearns_for_images_of_one_pixel(samples: HalfSamples) -> None:

@@ -35,8 +35,9 @@ def test_a_block_that_separates_beats_every_control(found: dict[str, Claim]) -> 
         claim = found[name]
         assert claim.weights.verdict == "holds", (name, claim.weights)
         assert [control.name for control in claim.controls] == [
-            "block input", "2x2 mean of the block input", "output without f'", "random class vectors",
-            "baseline", "2x2 mean of the baseline", "untrained network", "other groupings (rank 1 of 210)",
+            "block input", "2x2 mean of the block input", "output without f'",
+            "baseline", "2x2 mean of the baseline", "random class vectors (5 draws)", "untrained network",
+            "other groupings (rank 1 of 210)",
         ]  # fmt: skip
         assert claim.method.verdict == "unclear"
         assert "n = 1" in claim.method.why

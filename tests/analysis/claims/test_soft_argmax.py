@@ -37,7 +37,7 @@ def unit(seed: int = 0, *, same: float, ordered: float, active: int, accurate: f
         raw_accurate=rng.binomial(KERNELS // 2, 0.1, shape).astype(float),
         raw_eta=10 * (1 + rng.normal(size=shape)),
     )
-    return Unit(f"unit {seed}", KERNELS, 0.0, points)
+    return Unit(f"unit {seed}", KERNELS, points)
 
 
 UNTRAINED = {"same": 0.6, "ordered": 0.7, "active": 20, "accurate": NORMAL_ACCURATE, "spread": 0.3}

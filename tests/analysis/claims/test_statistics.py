@@ -10,8 +10,8 @@ from tembed.analysis.claims.statistics import (
     claim,
     control,
     measure,
+    random_control,
     rank_control,
-    untrained_control,
 )
 from tembed.claims import LEVEL, Measure
 
@@ -102,17 +102,33 @@ def test_a_control_is_compared_on_the_same_half_samples() -> None:
     assert (less.p, less.against) == (pytest.approx(1), pytest.approx(0, abs=1e-6))
 
 
-def test_the_rank_among_others_is_a_p_value() -> None:
-    others = np.tile(np.arange(99.0), (3, 1))
-    found = rank_control("other groupings", np.full(4, 96.5), others)
+def test_a_grouping_must_exceed_the_95_percent_quantile_of_the_others() -> None:
+    rng = np.random.default_rng(0)
+    images = 0.5 * rng.normal(size=21)  # what the choice of images adds to every grouping
+    others = images[:, None] + np.arange(99.0)
+    found = rank_control("other groupings", images + 96.5, others)
     assert found.name == "other groupings (rank 3 of 100)"
-    assert found.p == pytest.approx(3 / 100)
-    assert found.against == pytest.approx(98 / 100)
     assert found.difference.value == pytest.approx(96.5 - np.quantile(np.arange(99.0), 0.95))
-    mixed = rank_control("x", np.array([96.5, -1.0, 200.0]), others)
-    assert mixed.p == pytest.approx((3 + 100 + 1) / 300)
-    assert rank_control("x", np.array([96.5, np.nan, 200.0]), others).p == pytest.approx((3 + 1) / 200)
-    assert not rank_control("x", np.full(3, 200.0), others * np.nan).beaten
+    assert found.beaten
+    assert found.against == pytest.approx(98 / 100)
+    worst = rank_control("x", images + 1.5, others)
+    assert worst.against == pytest.approx(3 / 100)
+    assert worst.p > 0.99
+    middle = rank_control("x", images + 50.5, others)
+    assert middle.p > 0.99
+    assert middle.against > LEVEL, "an ordinary grouping does not refute the claim"
+    noisy = rank_control("x", images + 93.2 + np.append(0, 2 * rng.normal(size=20)), others)
+    assert noisy.p > LEVEL
+    lost = rank_control("x", images + 200, others * np.nan)
+    assert (lost.p, lost.against) == (1, 1)
+
+
+def test_the_best_of_few_groupings_can_hold_among_many_claims() -> None:
+    """A rank among three has a p-value of 1/3 at best."""
+    own = 5 + 0.1 * np.random.default_rng(0).normal(size=21)
+    found = rank_control("x", own, np.tile([1.0, 2.0], (21, 1)))
+    assert found.name == "x (rank 1 of 3)"
+    assert found.p * 16 < LEVEL
 
 
 def test_undefined_draws_give_no_interval_and_no_verdict() -> None:
@@ -124,8 +140,28 @@ def test_undefined_draws_give_no_interval_and_no_verdict() -> None:
     own, lost = np.linspace(0, 1, 11), np.full(11, np.nan)
     partly = claim("n", "p", "d", Evidence([own], {"a": [0 * own], "b": [lost]}), notes={"c": Measure(float("nan"))})
     assert [one.name for one in partly.controls] == ["a"]
+    assert partly.weights.verdict == "unclear"
     assert partly.notes == {}
     assert claim("n", "p", "d", Evidence([own], {"b": [lost]})).weights.verdict == "not measured"
+
+
+def test_a_claim_with_an_undefined_control_cannot_hold() -> None:
+    rng, lost = np.random.default_rng(0), np.full(21, np.nan)
+    own = [1 + 0.01 * rng.normal(size=21) for _ in range(3)]
+    zeros = [np.zeros(21)] * 3
+    assert claim("n", "p", "d", Evidence(own, {"a": zeros})).weights.verdict == "holds"
+    for evidence in (
+        Evidence(own, {"a": zeros, "b": [lost] * 3}),
+        Evidence(own, {"a": zeros}, random={"b": [[lost, lost]] * 3}),
+        Evidence(own, {"a": zeros}, untrained=[lost] * 5),
+    ):
+        found = claim("n", "p", "d", evidence)
+        assert (found.weights.verdict, found.weights.p) == ("unclear", 1)
+        assert found.weights.why.startswith("undefined on these images: ")
+        assert found.method.verdict == "unclear"
+    behind = claim("n", "p", "d", Evidence(own, {"a": [one + 1 for one in own], "b": [lost] * 3}))
+    assert behind.weights.verdict == "does not hold"
+    assert behind.weights.why.startswith("behind: a")
 
 
 def test_evidence_becomes_controls_and_seeds() -> None:
@@ -133,8 +169,10 @@ def test_evidence_becomes_controls_and_seeds() -> None:
     draws = [value + 0.01 * rng.normal(size=41) for value in (0.9, 0.92, 0.91)]
     weak, strong = [d - 0.3 for d in draws], [np.array([0.5]), np.array([0.52]), np.array([0.51])]
     ranked = [np.tile(np.linspace(0, 0.8, 200), (5, 1))] * 3
-    found = claim("n", "p", "d", Evidence(draws, {"weak": weak}, {"baseline": [weak[0], *strong]}, {"others": ranked}))
-    assert [c.name for c in found.controls] == ["weak", "baseline", "others (rank 1 of 201)"]
+    random = [[one, one - 0.001, one + 0.001] for one in weak]
+    between = {"baseline": [weak[0], *strong]}
+    found = claim("n", "p", "d", Evidence(draws, {"weak": weak}, between, {"drawn": random}, {"others": ranked}))
+    assert [c.name for c in found.controls] == ["weak", "baseline", "drawn (3 draws)", "others (rank 1 of 201)"]
     assert found.weights.verdict == "holds"
     assert found.method.verdict == "holds"
     assert found.method.why.startswith("n = 3; ")
@@ -147,12 +185,12 @@ def test_one_more_untrained_network_is_rarely_told_apart_from_the_others() -> No
     rng, found = np.random.default_rng(0), []
     for _ in range(400):
         own, *others = (rng.normal() + 0.1 * rng.normal(size=31) for _ in range(6))
-        found.append(untrained_control(own, others).p)
+        found.append(random_control("untrained", own, others).p)
     assert np.mean(np.array(found) < LEVEL) == pytest.approx(LEVEL, abs=0.03)
     assert np.mean(np.array(found) > 1 - LEVEL) == pytest.approx(LEVEL, abs=0.03)
-    far = untrained_control(own + 100, others)
+    far = random_control("untrained", own + 100, others)
     assert far.beaten
     assert far.difference.value == pytest.approx(100 + own[0] - np.mean([draws[0] for draws in others]))
-    assert not untrained_control(own + 100, others, less=True).beaten
-    alone = untrained_control(own + 1, others[:1])  # one network: only the choice of images counts
+    assert not random_control("untrained", own + 100, others, less=True).beaten
+    alone = random_control("untrained", own + 1, others[:1])  # one network: only the choice of images counts
     assert alone.p == pytest.approx(control("x", own + 1, others[0]).p)

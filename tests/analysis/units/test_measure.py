@@ -1,5 +1,6 @@
 """What is measured in a unit, against plain loops, closed forms, and units that were made to be exact."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch import nn
 
 from tembed.analysis.units.measure import BLOCK, LIMIT, SIDE, TOLERANCE, measure_points, measure_units
 from tembed.data import load
-from tembed.training import load_trained
+from tembed.training import Trained, load_trained
 
 
 def norm(kernels: int, seed: int = 0) -> nn.BatchNorm2d:
@@ -110,10 +111,22 @@ def test_units_are_where_bn_relu_follows_a_3x3_convolution(
     assert len(found) == units
     for unit in found:
         assert unit.points.eta.shape == (7, SIDE * SIDE)
-        assert unit.negative == 0
     if model == "rn26-embed":
         assert [unit.name for unit in found][5:8] == ["stage3.1", BLOCK, "stage4.0"]
     assert not [m for m in trained.model.modules() if m._forward_hooks]
+
+
+def test_normalisations_of_one_module_are_units_of_their_own(root: Path, tmp_path: Path) -> None:
+    """As in VGG: one `nn.Sequential`, several widths, and a map too small for the grid of pixels."""
+    images = load("tiny", root=root).test.subset(torch.arange(7))
+    path = save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", images.classes, 16)
+    widths, layers = (8, 16, 12), [nn.Conv2d(3, 4, 1)]
+    for read, written in zip((4, *widths), widths, strict=False):
+        layers += [nn.Conv2d(read, written, 3, 2, 1), nn.BatchNorm2d(written), nn.ReLU()]
+    trained: Trained = dataclasses.replace(load_trained(path), model=nn.Sequential(*layers))
+    found = measure_units(trained, images)
+    assert [(unit.name, unit.kernels) for unit in found] == [("2", 8), ("5", 16), ("8", 12)]
+    assert [unit.points.eta.shape for unit in found] == [(7, 16), (7, 16), (7, 4)]
 
 
 def test_the_activations_of_a_unit_are_those_of_its_convolution(root: Path, tmp_path: Path) -> None:

@@ -82,16 +82,20 @@ def test_a_tie_at_chance_level_is_unclear(seeds: int) -> None:
 
 
 def test_one_reversed_comparison_refutes_a_claim_about_all_but_not_one_about_most() -> None:
-    def claim(*gains: float, mostly: bool) -> Claim:
+    def claim(*gains: float, mostly: bool, missing: int = 0) -> Claim:
         samples = [(Sample((80 + gain,)), Sample((80.0,))) for gain in gains]
         contrasts = [Contrast(str(gain), (a,), (b,), 12_000) for gain, (a, b) in zip(gains, samples, strict=True)]
-        return judged("text", "reading", contrasts, mostly=mostly)
+        return judged("text", "reading", contrasts, missing=missing, mostly=mostly)
 
     assert claim(4, 4, -4, mostly=False).weights.verdict == "does not hold"
     assert claim(4, 4, -4, mostly=True).weights.verdict == "holds"
     assert claim(4, -4, -4, mostly=True).weights.verdict == "does not hold"
     assert claim(4, 0, -4, mostly=True).weights.verdict == "unclear"
     assert claim(4, 0.1, 4, mostly=False).weights.verdict == "unclear"
+    assert claim(-4, mostly=True, missing=2).weights.verdict == "unclear", "the missing two could decide"
+    assert claim(-4, -4, mostly=True, missing=1).weights.verdict == "does not hold"
+    assert claim(4, mostly=True, missing=2).weights.verdict == "holds"
+    assert claim(-4, mostly=False, missing=2).weights.verdict == "does not hold"
 
 
 def test_missing_networks_leave_so_far_or_nothing() -> None:

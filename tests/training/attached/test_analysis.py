@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from tembed.analysis import Analysis, analyze, maps
+from tembed.analysis.controls import untrained
 from tembed.analysis.report import pictures
 from tembed.analysis.seeds import sort_runs
 from tembed.cli.main import main
+from tembed.data import load
 from tembed.errors import TembedError
 from tembed.page.content import page_content
 from tembed.reporting.document import to_markdown
@@ -40,6 +44,24 @@ def test_figures_and_page_name_the_layer(named: str, tmp_path: Path, freeze: boo
     assert titles["block input"] == "block input (output of 4)"
     assert titles["predictions"] == "Predictions"
     assert "stage" not in to_markdown(pictures(found, side=600))
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_the_untrained_control_has_class_vectors_and_statistics_of_the_data(
+    named: str, tmp_path: Path, freeze: bool
+) -> None:
+    """Training starts from zero class vectors and keeps a frozen network in evaluation mode; a control must not."""
+    recipe = Recipe.from_preset("frozen" if freeze else "fast", named, "dots", epochs=1, batch_size=13)
+    trained = load_trained(train(recipe, tmp_path / "run").folder)
+    blank = untrained(trained, load("dots").train, 3).model
+    assert blank.block.values.weight.std() > 0.1
+    assert not blank.training
+    norms = [module for module in blank.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert len(norms) == 2
+    for norm in norms:
+        assert norm.num_batches_tracked > 0
+        assert not torch.allclose(norm.running_var, torch.ones_like(norm.running_var))
+        assert not norm.training
 
 
 def test_further_runs_are_sorted_by_their_blocks(named: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tembed.analysis.claims import register_claim
 from tembed.analysis.claims.statistics import Evidence, HalfSamples, claim, measure
-from tembed.analysis.controls import Networks, other_pairs, pair_sets, random_class_vectors
+from tembed.analysis.controls import Networks, all_random_class_vectors, other_pairs, pair_sets
 from tembed.analysis.features import Features
 from tembed.arrays import Floats
 from tembed.claims import Claim, not_measured
@@ -30,14 +30,13 @@ def look_alike_claims(
     if not pairs:
         return [not_measured(NAME, PAPER, NO_PAIRS)]
     named = [class_numbers(pair, classes) for pair in pairs]
-    gaps = [approach(f, samples if i == 0 else samples.first(0)) for i, f in enumerate(networks.run)]
-    within = {
-        "no change": [samples.constant(0.0)] * len(gaps),
-        "random class vectors": [
-            _mean(approach(random_class_vectors(f, seed), samples if i == 0 else samples.first(0)), named)
-            for i, f in enumerate(networks.run)
-        ],
-    }
+    drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
+    gaps = [approach(f, some) for f, some in zip(networks.run, drawn, strict=True)]
+    within = {"no change": [samples.constant(0.0)] * len(gaps)}
+    random = [
+        [_mean(approach(changed, some), named) for changed in all_random_class_vectors(f, seed)]
+        for f, some in zip(networks.run, drawn, strict=True)
+    ]
     blank = [_mean(approach(features, samples), named) for features in networks.untrained]
     others = other_pairs(named, len(classes), seed)
     ranked, notes = {}, {}
@@ -52,7 +51,8 @@ def look_alike_claims(
         "distance between the mean vectors of two classes, divided by the mean over all pairs of classes: that in the "
         "predictions minus that in f', averaged over the named pairs"
     )
-    evidence = Evidence([_mean(gap, named) for gap in gaps], within, ranked=ranked, untrained=blank)
+    own = [_mean(gap, named) for gap in gaps]
+    evidence = Evidence(own, within, random={"random class vectors": random}, ranked=ranked, untrained=blank)
     return [claim(NAME, PAPER, definition, evidence, notes=notes)]
 
 

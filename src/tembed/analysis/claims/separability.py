@@ -29,19 +29,22 @@ RIDGE = 1e-3
 @dataclass(frozen=True)
 class Separability:
     """The numbers of one space. ``joint``: ``(1 + B, C, C)``, the share of the neighbours that belong to each pair of a
-    patch's class and its neighbour's. ``silhouette`` and ``probe``: of the super-classes, if there are any. The
-    ``other`` ones: of other groupings, ``(1 + R, G)``.
+    patch's class and its neighbour's. ``images``: ``(1 + B, C)``, the number of images of each class. ``silhouette``
+    and ``probe``: of the super-classes, if there are any. The ``other`` ones: of other groupings, ``(1 + R, G)``.
     """
 
     joint: NDArray[np.float64]
+    images: Int64
     silhouette: Draws | None = None
     probe: Draws | None = None
     other_silhouettes: NDArray[np.float64] | None = None
     other_probes: NDArray[np.float64] | None = None
 
     def purity(self, group_of: Int64) -> Draws:
-        """The share of the neighbours in the patch's own group."""
-        return (self.joint * (group_of[:, None] == group_of[None])).sum((1, 2))
+        """The share of the neighbours in the patch's own group; NaN where no group has two images."""
+        share = (self.joint * (group_of[:, None] == group_of[None])).sum((1, 2))
+        largest = (self.images @ np.eye(int(group_of.max()) + 1, dtype=np.int64)[group_of]).max(1)
+        return np.where(largest > 1, share, np.nan)
 
 
 def queries_of(map_size: tuple[int, int], images: int) -> Int64:
@@ -69,13 +72,15 @@ def separability(
     per_image = map_size[0] * map_size[1]
     found = neighbourhood(space, per_image, queries_of(map_size, len(samples.labels)), LISTED)
     joint = neighbour_classes(found, per_image, samples)
+    images = samples.rows @ np.eye(samples.classes, dtype=np.int64)[samples.labels]
     if group_of is None:
-        return Separability(joint)
+        return Separability(joint, images)
     few, own = samples.first(ranked), group_of[None]
     image_of = found.queries // per_image
     points = space[found.queries]
     return Separability(
         joint,
+        images,
         silhouettes(found.distances, image_of, samples, own)[:, 0],
         probes(points, image_of, samples, own)[:, 0],
         None if others is None else silhouettes(found.distances, image_of, few, others),

@@ -6,7 +6,14 @@ from numpy.typing import NDArray
 from tembed.analysis.claims import register_claim
 from tembed.analysis.claims.separability import K, Separability, numbers_of, separability
 from tembed.analysis.claims.statistics import RANKED, Draws, Evidence, HalfSamples, claim
-from tembed.analysis.controls import Networks, other_groupings, random_class_vectors, spatial_mean, with_embedding
+from tembed.analysis.controls import (
+    RANDOM,
+    Networks,
+    all_random_class_vectors,
+    other_groupings,
+    spatial_mean,
+    with_embedding,
+)
 from tembed.analysis.features import Features
 from tembed.arrays import Floats, Int64
 from tembed.claims import Claim, Measure, not_measured
@@ -57,12 +64,11 @@ def with_means(name: str, points: Floats, features: Features) -> dict[str, Float
     return found
 
 
-def controls_within(features: Features, seed: int) -> dict[str, Floats]:
+def controls_within(features: Features) -> dict[str, Floats]:
     """The controls that are changed features of the same network."""
     assert features.embedding is not None
     without = with_embedding(features, np.zeros_like(features.embedding))
-    changed = {"output without f'": without, "random class vectors": random_class_vectors(features, seed).block_output}
-    return with_means(INPUT, features.block_input, features) | changed
+    return with_means(INPUT, features.block_input, features) | {"output without f'": without}
 
 
 class Measuring:
@@ -105,11 +111,14 @@ def separation_claims(
     outputs: list[Separability] = []
     within: dict[str, list[Numbers]] = {}
     between: dict[str, list[Numbers]] = {}
+    random: list[list[Numbers]] = []
     for index, features in enumerate(networks.run):
         drawn = samples if index == 0 else samples.first(0)
         outputs.append(measuring(features.block_output, features, drawn, ranked=True))
-        for name, space in controls_within(features, seed).items():
+        for name, space in controls_within(features).items():
             within.setdefault(name, []).append(measuring.numbers(space, features, drawn))
+        changed = all_random_class_vectors(features, seed)
+        random.append([measuring.numbers(one.block_output, features, drawn) for one in changed])
     for index, features in enumerate(networks.baseline):
         drawn = samples if index == 0 else samples.first(0)
         for name, space in with_means(BASELINE, features.block_output, features).items():
@@ -130,6 +139,7 @@ def separation_claims(
             [numbers[name] for numbers in own],
             {control: [numbers[name] for numbers in found] for control, found in within.items()},
             {control: [numbers[name] for numbers in found] for control, found in between.items()},
+            {"random class vectors": [[numbers[name] for numbers in found] for found in random]},
             _ranked(name, outputs, others),
             [numbers[name] for numbers in blank],
         )
@@ -142,7 +152,7 @@ def _count(networks: Networks) -> int:
     """The number of spaces."""
     means = len({2, max(networks.run[0].window)} - {1})
     others = len(networks.aux) + len(networks.one_by_one) + len(networks.untrained)
-    return (4 + means) * len(networks.run) + (1 + means) * len(networks.baseline) + others
+    return (3 + RANDOM + means) * len(networks.run) + (1 + means) * len(networks.baseline) + others
 
 
 def _ranked(name: str, outputs: list[Separability], others: Int64 | None) -> dict[str, list[NDArray[np.float64]]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tembed.arrays import Int64
-from tembed.claims import Claim, Control, Measure, Seeds, beats, not_measured, one_sided, over_seeds
+from tembed.claims import Claim, Control, Judgement, Measure, Seeds, beats, not_measured, one_sided, over_seeds
 from tembed.extras import needs
 
 Draws = NDArray[np.float64]
@@ -101,28 +101,26 @@ def control(name: str, own: Draws, other: Draws, *, less: bool = False) -> Contr
 
 
 def rank_control(name: str, own: Draws, others: NDArray[np.float64]) -> Control:
-    """All other groupings or pairs, ``(1 + R, G)``: the p-value is the share that is at least as good.
+    """All other groupings or pairs, ``(1 + R, G)``: the paper's must exceed their `QUANTILE`.
 
-    It is averaged over the half-samples, like the opposite one. The control's value is the `QUANTILE` of the others.
+    Its rank would be a p-value too, but not a small one where there are few others. The p-value against the claim is
+    that rank: the share of the others that are at least as bad, averaged over the half-samples.
     """
     own, count = own[: len(others)], others.shape[1]
+    rank = int((others[0] >= own[0]).sum()) + 1
+    found = control(f"{name} (rank {rank} of {count + 1})", own, np.quantile(others, QUANTILE, axis=1))
     known = np.isfinite(own) & np.isfinite(others).all(1)
     if not known[0]:
-        return Control(name, Measure(float("nan")), Measure(float("nan")), 1.0, 1.0)
-    own, others = own[known], others[known]
-    as_good = ((others >= own[:, None]).sum(1) + 1) / (count + 1)
-    as_bad = ((others <= own[:, None]).sum(1) + 1) / (count + 1)
-    rank = int((others[0] >= own[0]).sum()) + 1
-    limit = np.quantile(others, QUANTILE, axis=1)
-    named = f"{name} (rank {rank} of {count + 1})"
-    return Control(named, measure(limit), measure(own - limit), float(as_good.mean()), float(as_bad.mean()))
+        return found
+    as_bad = ((others[known] <= own[known, None]).sum(1) + 1) / (count + 1)
+    return replace(found, against=float(as_bad.mean()))
 
 
-def untrained_control(own: Draws, others: Sequence[Draws], *, less: bool = False) -> Control:
-    """Several untrained networks: could the claim's number be that of another one?
+def random_control(name: str, own: Draws, others: Sequence[Draws], *, less: bool = False) -> Control:
+    """Several networks or draws of one kind: could the claim's number be that of another one?
 
     They differ from each other by more than the choice of images. So the error of the difference has two parts: that
-    of the half-samples, and the spread of a further network around the mean of these.
+    of the half-samples, and the spread of a further one around the mean of these.
     """
     mean = np.mean(others, axis=0)
     apart = mean - own if less else own - mean
@@ -130,7 +128,7 @@ def untrained_control(own: Draws, others: Sequence[Draws], *, less: bool = False
     value, gap = measure(mean), float(apart[0])
     if not freedom or len(others) < 2:
         p, against = one_sided(gap, error, freedom) if freedom else (1.0, 1.0)
-        return Control(UNTRAINED, value, measure(apart), p, against)
+        return Control(name, value, measure(apart), p, against)
     spread = float(np.std([draws[0] for draws in others], ddof=1))
     parts = [(error**2, freedom), (spread**2 * (1 + 1 / len(others)), len(others) - 1)]
     total = sum(variance for variance, _ in parts)
@@ -138,9 +136,8 @@ def untrained_control(own: Draws, others: Sequence[Draws], *, less: bool = False
     reach = math.sqrt(total) * float(needs("scipy.stats").t.ppf(0.975, freed))
     middle = float(mean[0])
     p, against = one_sided(gap, math.sqrt(total), freed)
-    named = f"{UNTRAINED} ({len(others)} seeds)"
     return Control(
-        named, Measure(middle, middle - reach, middle + reach), Measure(gap, gap - reach, gap + reach), p, against
+        name, Measure(middle, middle - reach, middle + reach), Measure(gap, gap - reach, gap + reach), p, against
     )
 
 
@@ -152,14 +149,15 @@ class Evidence:
     """What a claim rests on. The first training has all draws; the others only need the value on all images.
 
     ``own``: the claim's number, over the seeds of the run. ``within``: controls that belong to the same trainings or
-    to none, over the same seeds. ``between``: controls that are other networks, over seeds of their own. ``ranked``:
-    the other groupings or pairs ``(1 + R, G)``, over the seeds of the run. ``untrained``: the same number of untrained
-    networks.
+    to none, over the same seeds. ``between``: controls that are other networks, over seeds of their own. ``random``:
+    several draws of a random change, over the seeds of the run. ``ranked``: the other groupings or pairs
+    ``(1 + R, G)``, over the seeds of the run. ``untrained``: the same number of untrained networks.
     """
 
     own: list[Draws]
     within: Mapping[str, list[Draws]] = field(default_factory=dict)
     between: Mapping[str, list[Draws]] = field(default_factory=dict)
+    random: Mapping[str, list[list[Draws]]] = field(default_factory=dict)
     ranked: Mapping[str, list[NDArray[np.float64]]] = field(default_factory=dict)
     untrained: Sequence[Draws] = ()
 
@@ -173,14 +171,21 @@ def claim(
     less: bool = False,
     notes: Mapping[str, Measure] | None = None,
 ) -> Claim:
-    """The claim with its controls and both verdicts, before the correction across claims."""
+    """The claim with its controls and both verdicts, before the correction across claims.
+
+    It cannot hold if one of its controls is undefined on these images.
+    """
     own = evidence.own[0]
     if not np.isfinite(own[0]):
         return not_measured(name, paper, "its number is undefined on these images")
     controls = [control(named, own, found[0], less=less) for named, found in evidence.within.items()]
     controls += [control(named, own, found[0], less=less) for named, found in evidence.between.items()]
-    if evidence.untrained:
-        controls.append(untrained_control(own, evidence.untrained, less=less))
+    controls += [
+        random_control(_counted(named, len(found[0]), "draws"), own, found[0], less=less)
+        for named, found in evidence.random.items()
+    ]
+    if blank := evidence.untrained:
+        controls.append(random_control(_counted(UNTRAINED, len(blank), "seeds"), own, blank, less=less))
     controls += [rank_control(named, own, found[0]) for named, found in evidence.ranked.items()]
     ours = tuple(float(draws[0]) for draws in evidence.own)
     seeds = [Seeds(named, ours, tuple(float(draws[0]) for draws in found)) for named, found in evidence.within.items()]
@@ -188,26 +193,45 @@ def claim(
         Seeds(named, ours, tuple(float(draws[0]) for draws in found), paired=False)
         for named, found in evidence.between.items()
     ]
-    if evidence.untrained:
-        blank = tuple(float(draws[0]) for draws in evidence.untrained)
-        seeds.append(Seeds(UNTRAINED, ours, blank, paired=False))
+    seeds += [
+        Seeds(named, ours, tuple(float(np.mean([draws[0] for draws in some])) for some in found))
+        for named, found in evidence.random.items()
+    ]
+    if blank:
+        seeds.append(Seeds(UNTRAINED, ours, tuple(float(draws[0]) for draws in blank), paired=False))
     seeds += [
         Seeds(f"{QUANTILE:.0%} of {named}", ours, tuple(float(np.quantile(draws[0], QUANTILE)) for draws in found))
         for named, found in evidence.ranked.items()
     ]
-    controls = [one for one in controls if np.isfinite([one.value.value, one.difference.value]).all()]
-    seeds = [one for one in seeds if np.isfinite([*one.ours, *one.theirs]).all()]
-    if not controls or not seeds:
+    known = [one for one in controls if np.isfinite([one.value.value, one.difference.value]).all()]
+    known_seeds = [one for one in seeds if np.isfinite([*one.ours, *one.theirs]).all()]
+    if not known or not known_seeds:
         return not_measured(name, paper, "its controls are undefined on these images")
+    weights, method = beats(known), over_seeds(known_seeds, less=less)
+    if lost := [one.name for one in controls if one not in known]:
+        weights = _with_undefined(weights, lost)
+    if lost := [one.control for one in seeds if one not in known_seeds]:
+        method = _with_undefined(method, lost)
     shown = {named: found for named, found in (notes or {}).items() if np.isfinite(found.value)}
     return Claim(
         name,
         paper,
         definition,
         measure(own),
-        tuple(controls),
-        beats(controls),
-        over_seeds(seeds, less=less),
+        tuple(known),
+        weights,
+        method,
         less,
         shown,
     )
+
+
+def _counted(name: str, count: int, what: str) -> str:
+    return f"{name} ({count} {what})" if count > 1 else name
+
+
+def _with_undefined(judgement: Judgement, lost: Sequence[str]) -> Judgement:
+    """The same judgement, but a claim that is ahead of the other controls is unclear."""
+    if judgement.verdict != "holds":
+        return replace(judgement, p=None if judgement.p is None else 1.0)
+    return Judgement("unclear", f"undefined on these images: {', '.join(lost)}", 1.0, judgement.against)

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from tembed.analysis.claims import register_claim
 from tembed.analysis.claims.look_alikes import NO_EMBEDDING, Pair, class_numbers
 from tembed.analysis.claims.statistics import RANKED, Draws, Evidence, HalfSamples, claim, measure
-from tembed.analysis.controls import Networks, other_pairs, pair_sets, random_class_vectors
+from tembed.analysis.controls import (
+    Networks,
+    all_random_class_vectors,
+    other_pairs,
+    pair_sets,
+    random_class_vectors,
+)
 from tembed.analysis.features import Features
 from tembed.arrays import Floats
 from tembed.claims import Claim, Measure, not_measured
@@ -70,12 +76,14 @@ def _evidence(networks: Networks, form: Form, samples: HalfSamples, vectors: int
     """
     drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
     within = {"no difference": [samples.constant(0.0)] * len(drawn)}
+    random = {}
     if vectors is not None:
-        within["random class vectors"] = [
-            form(random_class_vectors(f, vectors), some) for f, some in zip(networks.run, drawn, strict=True)
+        random["random class vectors"] = [
+            [form(changed, some) for changed in all_random_class_vectors(f, vectors)]
+            for f, some in zip(networks.run, drawn, strict=True)
         ]
     own = [form(f, some) for f, some in zip(networks.run, drawn, strict=True)]
-    return Evidence(own, within, untrained=[form(f, samples) for f in networks.untrained])
+    return Evidence(own, within, random=random, untrained=[form(f, samples) for f in networks.untrained])
 
 
 # --- near zero

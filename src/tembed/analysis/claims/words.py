@@ -19,11 +19,14 @@ PAPER = "combinations of the classes make words of their own, in addition to wor
 def word_claims(networks: Networks, words: Words, samples: HalfSamples, seed: int = 0) -> list[Claim]:
     """One claim: patches of a word that mixes classes come from each of these classes. ``words``: those of the run."""
     count = len(words.sizes)
-    found = [shared_words(networks.run[0], words, samples)]
-    found += [shared_words(one, find_words(one, count, seed), samples.first(0)) for one in networks.run[1:]]
+    words_of = [words, *(find_words(one, count, seed) for one in networks.run[1:])]
+    found = [
+        shared_words(one, its, samples if its is words else samples.first(0))
+        for one, its in zip(networks.run, words_of, strict=True)
+    ]
     within = {"classes outside the mixture": [outside for _, outside in found]}
     blank = [shared_words(one, find_words(one, count, seed), samples)[0] for one in networks.untrained]
-    mixed = sum(len(mixture) > 1 for mixture in words.mixtures())
+    mixed, *others = (sum(len(mixture) > 1 for mixture in its.mixtures()) for its in words_of)
     notes = {"words that mix classes": Measure(float(mixed)), "words of one class": Measure(float(count - mixed))}
     if networks.aux:
         aux = shared_words(networks.aux[0], find_words(networks.aux[0], count, seed), samples)[0]
@@ -36,6 +39,10 @@ def word_claims(networks: Networks, words: Words, samples: HalfSamples, seed: in
     if not 0 < mixed < count:
         what = "no word mixes classes" if mixed == 0 else "every word mixes classes: none is of a single class"
         made = replace(made, weights=Judgement("does not hold", what))
+    failed = sum(not 0 < number < count for number in (mixed, *others))
+    if failed and made.method.verdict == "holds":
+        why = f"in {failed} of {len(words_of)} seeds, all words mix classes or none does"
+        made = replace(made, method=Judgement("does not hold", why))
     return [made]
 
 

@@ -4,6 +4,7 @@ A unit is a 3x3 convolution, whose kernels compute activations ``a``, and the BN
 ``p = relu(x)``. The block's scores and its BN-ReLU are a unit as well.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -63,51 +64,59 @@ class Points:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of a network: its name, its number of kernels, the share of them with a negative scale, and its points."""
+    """A unit of a network: its name, its number of kernels and its points."""
 
     name: str
     kernels: int
-    negative: float
     points: Points
 
 
 def measure_units(trained: Trained, images: ImageSet, progress: Progress = SILENT) -> list[Unit]:
     """The units of a trained network on these images, in the order of the forward pass; empty if it has none."""
     batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
-    found: dict[str, list[dict[str, Array]]] = {}
-    norms: dict[str, nn.BatchNorm2d] = {}
-    names = {module: name for name, module in trained.model.named_modules()}
+    found: dict[nn.BatchNorm2d, list[dict[str, Array]]] = {}
 
-    def visit(bn: nn.BatchNorm2d, a: Tensor, output: Any = None, name: str | None = None) -> None:
-        name = name or names[bn].rpartition(".")[0] or names[bn]
-        norms[name] = bn
-        found.setdefault(name, []).append(measure_points(bn, a))
+    def visit(bn: nn.BatchNorm2d, a: Tensor, output: Any = None) -> None:
+        found.setdefault(bn, []).append(measure_points(bn, a))
 
-    done = 0
+    done, device = 0, next(trained.model.parameters()).device
     trained.model.eval()
     with reproducible(), torch.no_grad():
-        for pixels, labels in batches.epoch(0):
+        for read, labels in batches.epoch(0):
+            pixels = read.to(device)
             with visited_units(trained.model, pixels, visit), ExitStack() as stack:
                 for hook in _block_hooks(trained.model, visit):
                     stack.callback(hook.remove)
                 trained.model(pixels)
             done += len(labels)
             progress.update(f"units of {trained.recipe.model}", done, len(images))
-    return [_unit(name, norms[name], parts) for name, parts in found.items()]
+    names = _names(trained.model, list(found))
+    return [Unit(names[bn], bn.num_features, _joined(parts)) for bn, parts in found.items()]
+
+
+def _block_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    blocks = [module.maximizer for module in model.modules() if isinstance(module, FeatureEmbedding)]
+    return [norm for norm in blocks if isinstance(norm, nn.BatchNorm2d)]
 
 
 def _block_hooks(model: nn.Module, visit: Callable[..., None]) -> list[Any]:
-    blocks = [module.maximizer for module in model.modules() if isinstance(module, FeatureEmbedding)]
     return [
-        norm.register_forward_hook(lambda module, inputs, output: visit(module, inputs[0], name=BLOCK))
-        for norm in blocks
-        if isinstance(norm, nn.BatchNorm2d)
+        norm.register_forward_hook(lambda module, inputs, output: visit(module, inputs[0]))
+        for norm in _block_norms(model)
     ]
 
 
-def _unit(name: str, bn: nn.BatchNorm2d, parts: list[dict[str, Array]]) -> Unit:
-    points = Points(**{field.name: np.concatenate([part[field.name] for part in parts]) for field in fields(Points)})
-    return Unit(name, bn.num_features, float((bn.weight < 0).float().mean()), points)
+def _names(model: nn.Module, norms: list[nn.BatchNorm2d]) -> dict[nn.BatchNorm2d, str]:
+    """The name of the module that a normalisation belongs to, if no other one does; otherwise its own name."""
+    whole = {module: name for name, module in model.named_modules()}
+    parents = {bn: whole[bn].rpartition(".")[0] for bn in norms}
+    alone = {parent for parent, count in Counter(parents.values()).items() if parent and count == 1}
+    found = {bn: parent if parent in alone else whole[bn] for bn, parent in parents.items()}
+    return found | dict.fromkeys(set(_block_norms(model)) & set(norms), BLOCK)
+
+
+def _joined(parts: list[dict[str, Array]]) -> Points:
+    return Points(**{field.name: np.concatenate([part[field.name] for part in parts]) for field in fields(Points)})
 
 
 @torch.no_grad()
@@ -139,7 +148,7 @@ def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
         "raw_accurate": ((raw > 0) & (raw <= LIMIT)).sum(-1),
         "raw_eta": raw.sum(-1),
     }
-    return {name: value.double().numpy() for name, value in found.items()}
+    return {name: value.double().cpu().numpy() for name, value in found.items()}
 
 
 def _evenly(side: int) -> Tensor:

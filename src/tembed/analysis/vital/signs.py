@@ -125,13 +125,19 @@ def trained_vital_signs(
 
 def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress: Progress) -> VitalSigns:
     block = find_block(model)
+    device = block.match.score.weight.device
+    labels = labels.to(device)
     modes = {module: module.training for module in model.modules()}
+
+    def moved(which: Tensor) -> Tensor:
+        return fetch(which).to(device)
+
     model.eval()
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # for maximizers that draw noise
-            found = _forward_signs(model, block, fetch, labels, seed, progress)
-            norms, cosine = gradients(model, block, fetch, labels, seed)
+            found = _forward_signs(model, block, moved, labels, seed, progress)
+            norms, cosine = gradients(model, block, moved, labels, seed)
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -171,7 +177,7 @@ def _forward_signs(
     correct = torch.cat(intact)
     found: dict[str, Any] = {"accuracy": correct.double().mean().item()}
     if share is not None:
-        mixing = torch.cat(sums).double()
+        mixing = torch.cat(sums).double().cpu()
         quartiles = torch.quantile(mixing[torch.randperm(len(mixing), generator=generator)[:QUANTILE_POINTS]], QUARTERS)
         found["share"] = share.value()
         found["unmatched"] = (mixing <= 0).double().mean().item()

@@ -20,20 +20,21 @@ def judged(text: str, reading: str, contrasts: Sequence[Contrast], *, missing: i
     """The claim that all contrasts hold, or more than half of them if ``mostly``; ``missing`` counts those not made."""
     if not contrasts:
         return not_measured(text, text, "its networks were not all measured")
-    needed = len(contrasts) // 2 + 1 if mostly else len(contrasts)
-    weights, method = _over_images(contrasts, needed, missing), _over_seeds(contrasts, needed)
-    return Claim(text, text, reading, weights=weights, method=method)
+    total = len(contrasts) + missing
+    needed, reversals = (len(contrasts) // 2 + 1, total - total // 2) if mostly else (len(contrasts), 1)
+    weights = _over_images(contrasts, needed, reversals, missing)
+    return Claim(text, text, reading, weights=weights, method=_over_seeds(contrasts, needed, reversals))
 
 
-def _over_images(contrasts: Sequence[Contrast], needed: int, missing: int) -> Judgement:
-    p, against = _p_values([one.image_tails() for one in contrasts], needed)
+def _over_images(contrasts: Sequence[Contrast], needed: int, reversals: int, missing: int) -> Judgement:
+    p, against = _p_values([one.image_tails() for one in contrasts], needed, reversals)
     right = sum(one.has_the_sign for one in contrasts)
     words = [f"claimed sign in {right} of {len(contrasts)} comparison{'s' if len(contrasts) > 1 else ''}"]
     words += [f"{missing} missing"] if missing else []
     return Judgement(decide(p, against), f"{', '.join(words)}; {_weakest(contrasts)}", p, against)
 
 
-def _over_seeds(contrasts: Sequence[Contrast], needed: int) -> Judgement:
+def _over_seeds(contrasts: Sequence[Contrast], needed: int, reversals: int) -> Judgement:
     n = min(one.n for one in contrasts)
     if n < 2:
         least = detectable_gap(1.0, SEEDS, SEEDS)
@@ -46,15 +47,16 @@ def _over_seeds(contrasts: Sequence[Contrast], needed: int) -> Judgement:
         gaps = [detectable_gap(error, 1, freedom=freedom) for error, freedom in (one.seed_error() for one in contrasts)]
         why = f"n = {n}, and {SEEDS} are needed; the smallest gap that n = {n} could detect is {max(gaps):.2f} points"
         return Judgement("unclear", why)
-    p, against = _p_values([one.seed_tails() for one in contrasts], needed)
+    p, against = _p_values([one.seed_tails() for one in contrasts], needed, reversals)
     return Judgement(decide(p, against), f"n = {n}; p = {p:.2g} for and {against:.2g} against it", p, against)
 
 
-def _p_values(tails: Sequence[tuple[float, float]], needed: int) -> tuple[float, float]:
-    """For: ``needed`` statements are true. Against: so many are reversed that the rest is not enough."""
+def _p_values(tails: Sequence[tuple[float, float]], needed: int, reversals: int) -> tuple[float, float]:
+    """For: ``needed`` statements are true. Against: ``reversals`` are reversed, so that the rest is not enough."""
+    enough = reversals <= len(tails)
     return (
         at_least([p for p, _ in tails], needed),
-        at_least([against for _, against in tails], len(tails) - needed + 1),
+        at_least([against for _, against in tails], reversals) if enough else 1.0,
     )
 
 

@@ -9,6 +9,7 @@
     constructor(element, page) {
       Object.assign(this, { element, page });
       this.items = [];
+      this.turn = 0;
       this.message = T.el("p", { class: "message", role: "status", "aria-live": "polite" });
       this.result = T.el("div", { class: "result" });
       const input = T.el("input", { type: "file", accept: "image/*", class: "file", "aria-label": "Choose an image",
@@ -43,6 +44,8 @@
     }
 
     async take(file) {
+      const turn = ++this.turn;
+      const isLatest = () => turn === this.turn; // another image may be dropped while this one is computed
       this.clear();
       if (!this.page.patches.about.network) return this.say(this.without());
       this.say("Reading the image …");
@@ -51,10 +54,10 @@
         this.say("Loading the network …");
         await new Promise((resolve) => setTimeout(resolve, 30)); // lets the browser show the message
         const found = await T.network.run(picture.pixels, ...this.page.patches.about.size);
-        this.show(picture.canvas, found, file.name);
+        if (isLatest()) this.show(picture.canvas, found, file.name);
       } catch (error) {
         if (!(error instanceof T.Refused)) console.warn(error);
-        this.say(error instanceof T.Refused ? error.message : `The network could not run (${error.message}).`);
+        if (isLatest()) this.say(error instanceof T.Refused ? error.message : `The network could not run (${error.message}).`);
       }
     }
 
