@@ -138,6 +138,28 @@ def test_mini_imagenet_is_found_on_disk(root: Path, tmp_path: Path, make: Simple
     assert get("mini-imagenet").manifest["class_counts"] == [4] * 6
 
 
+def test_a_folder_with_the_pickles_of_mini_imagenet_is_read_as_a_whole(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    folder, said = make.folder(tmp_path / "elsewhere" / "mini", make.mini_caches()), Said()
+    assert get("mini-imagenet", copy=folder, progress=said).manifest["class_counts"] == [4] * 6
+    assert "note: this copy has 6 of the 100 classes" in said.lines
+
+
+def test_a_file_of_a_users_own_source_is_not_removed(
+    root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = make.zip(tmp_path / "pets.zip", make.class_folders({"cat": 3, "dog": 4}))
+
+    class Shared:
+        def fetch(self, folder: Path, progress: object) -> Path:
+            return archive
+
+    monkeypatch.setitem(catalogue._RECORDS, "pets", catalogue.Dataset("pets", "Pets", sources=(Shared(),)))
+    assert get("pets").classes == ("cat", "dog")
+    assert archive.exists()
+
+
 def test_mini_imagenet_without_a_copy_says_which_file_to_put_where(root: Path) -> None:
     with pytest.raises(TembedError, match=r"no source is left for mini-imagenet: put one of mini-imagenet\.zip"):
         get("mini-imagenet")

@@ -91,9 +91,9 @@ def test_a_store_that_cannot_be_written_still_loads(images: Path, monkeypatch: p
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(verification.tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(verification.os, "replace", refuse)
     assert len(load("pets").train) == 7
-    assert not (images.parent / "verified.json").exists()
+    assert not list(images.parent.glob("*verified.json*"))
     invert(images)
     with pytest.raises(TembedError, match="has changed"):
         load("pets")

@@ -151,6 +151,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(TembedError, match=r"is not empty \(thesis.tex\)"):
         train(DOTS, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

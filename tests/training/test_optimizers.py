@@ -135,6 +135,24 @@ def test_a_checkpoint_of_another_optimizer_is_refused() -> None:
         restore(State().plain(), {k: v for k, v in tensors.items() if ".0.weight." not in k}, model, adam)
 
 
+def test_a_parameter_without_a_gradient_has_no_state_after_a_resume_either() -> None:
+    """As a layer that the user froze, or a branch that is not used."""
+    recipe = Recipe.fast("rn26", "cifar10", lr=0.01)
+    whole, again = network(), network()
+    for model in (whole, again):
+        model.register_parameter("unused", nn.Parameter(torch.zeros(2)))
+        next(model.parameters()).requires_grad_(False)
+    first, second = make_optimizer(recipe, whole), make_optimizer(recipe, again)
+    take_step(whole, first, 0)
+    restore(State().plain(), {k: v.clone() for k, v in gather(State(), whole, first).items()}, again, second)
+    for number in (1, 2):
+        take_step(whole, first, number)
+        take_step(again, second, number)
+    assert len(second.state) == len(first.state)
+    for p, q in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
 def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
     images = torch.randn(5, 3, 5, 5, generator=torch.Generator().manual_seed(number))
     optimizer.zero_grad()

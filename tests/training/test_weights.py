@@ -71,6 +71,15 @@ def test_saved_names_contain_no_wrapper_prefixes(tmp_path: Path) -> None:
     assert set(plain_names(torch.compile(nn.DataParallel(bare), backend="eager").state_dict())) == names
     save_weights(tmp_path / "w.safetensors", torch.compile(bare, backend="eager").state_dict(), {})
     assert set(read_checksummed(tmp_path / "w.safetensors", "weights")[0]) == names
+    own = nn.ModuleDict({"module": nn.Linear(2, 2), "head": nn.ModuleDict({"module": nn.Linear(2, 3)})})
+    assert set(plain_names(own.state_dict())) == set(own.state_dict()), "these are the network's own names"
+
+
+def test_images_of_another_size_are_not_evaluated(run: Run, worlds: Path) -> None:
+    with pytest.raises(
+        TembedError, match=r"tiny has images of 16 pixels, and .* on 8: import them again with `size` 8"
+    ):
+        evaluate(run.folder, data="tiny", root=worlds)
 
 
 def test_an_error_about_an_unknown_source_lists_the_shipped_names(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

@@ -112,12 +112,22 @@ def recognise(archive: Archive, options: Options = Options(), progress: Progress
     for folder, files in sorted(folders.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
         for marks, reader in CIFAR_LAYOUTS:
             if marks <= files:
+                _check_side(options, cifar.SIDE)
                 return _with_notes(reader(archive, folder, progress), archive, folder)
         if present := [name for name in mini_imagenet.CACHES if name in files]:
+            _check_side(options, mini_imagenet.SIDE)
             return _with_notes(mini_imagenet.read_caches(archive, folder, present, progress), archive, folder)
         if "train.csv" in files and (files >= set(mini_imagenet.CSVS) or f"{folder}images/" in folders):
             return mini_imagenet.read_csvs(archive, folder, options, progress)
     return read_class_folders(archive, options, progress)
+
+
+def _check_side(options: Options, side: int) -> None:
+    """Raise `TembedError` if another side was asked for than that of images that are stored as arrays."""
+    if options.size not in (None, side) or options.fit != Options().fit:
+        raise TembedError(
+            f"these files hold squares of {side}x{side} pixels, so `size` and `fit` do not apply: leave them out"
+        )
 
 
 def _with_notes(reading: Reading, archive: Archive, folder: str) -> Reading:
@@ -137,6 +147,8 @@ def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:
     """
     if record.classes and reading.classes != record.classes:
         reading = _relabelled(reading, record, path)
+    if record.num_classes not in (None, len(reading.classes)):
+        reading.notes.append(f"this copy has {len(reading.classes)} of the {record.num_classes} classes")
     if record.sha256 is None:
         return reading
     chunks = list(reading.chunks)

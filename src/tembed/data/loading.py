@@ -41,7 +41,7 @@ def load(name: str, split: Split | None = None, seed: int = 0, root: str | Path 
         test=_take(stored, indices.test, names),
         mean=mean,
         std=std,
-        fit=stored.manifest["source"].get("fit", "crop"),
+        fit=stored.fit,
     )
 
 

@@ -62,15 +62,19 @@ def open_dataset(name: str, root: str | Path | None = None) -> Stored:
 def copies(record: Dataset, root: Path, copy: Path | None) -> Iterator[Path]:
     """Paths of copies on disk: ``copy`` or a usual name inside it; without it, usual names in the usual folders."""
     if copy is not None:
-        inside = [copy / usual for usual in record.file_names if (copy / usual).exists()]
-        yield from inside or [copy]
+        inside = [_whole(copy, usual) for usual in record.file_names if (copy / usual).exists()]
+        yield from dict.fromkeys(inside or [copy])
         return
     folders = [root, Path(os.environ.get("TEMBED_DATA") or root), Path.cwd()]
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         for usual in record.file_names:
             if (folder / usual).exists() and not (folder / usual / "manifest.json").exists():
-                # a pickle is one of several files of the dataset: read their folder
-                yield folder if usual.endswith(".pkl") else folder / usual
+                yield _whole(folder, usual)
+
+
+def _whole(folder: Path, usual: str) -> Path:
+    """What to read if a folder holds a file of this usual name. A pickle is one of several files: read the folder."""
+    return folder if usual.endswith(".pkl") else folder / usual
 
 
 def _attempts(record: Dataset, root: Path, copy: Path | None, progress: Progress) -> Iterator[Callable[[], Stored]]:
@@ -94,7 +98,8 @@ def _fetch(source: Source, name: str, root: Path, progress: Progress) -> Stored:
             return open_stored(root, name)
         archive = source.fetch(root / "downloads", progress)
         stored = import_images(archive, name, root=root, progress=progress)
-        archive.unlink()  # the store has all of it
+        if archive.resolve().parent == (root / "downloads").resolve():
+            archive.unlink()  # the store has all of it
         return stored
 
 

@@ -34,9 +34,9 @@ from tembed.files import FORBIDDEN, FULL, sync_folder, write_json
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all other arrays are uint8
 SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
-OWN_FILES = frozenset(
-    {"manifest.json", "verified.json", FILE_LIST, *(f"{key}.npy" for key in ("images", "part_map", *SMALL))}
-)
+VERIFIED = "verified.json"
+"""The record of `verification`."""
+OWN_FILES = frozenset({"manifest.json", VERIFIED, FILE_LIST, *(f"{key}.npy" for key in ("images", "part_map", *SMALL))})
 FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
 
 
@@ -153,13 +153,18 @@ def remove_dataset(name: str, root: str | Path | None = None) -> Path:
         raise TembedError(f"{name!r} is not in {root}, so it cannot be removed: {_stored_there(root)}")
     folder, aside = root / name, root / f".{name}.partial-{secrets.token_hex(8)}"
     with explained(root, name, "removed from"), folder_lock(root):
-        foreign = sorted(path.name for path in folder.iterdir() if path.name not in OWN_FILES)
+        foreign = sorted(path.name for path in folder.iterdir() if not _is_own(path.name))
         if foreign:
             raise TembedError(f"{folder} also holds {', '.join(foreign[:3])}: move that elsewhere first")
         os.rename(folder, aside)  # the dataset is gone at once, even if removing the files is interrupted
         sync_folder(root)
         shutil.rmtree(aside)
     return folder
+
+
+def _is_own(file: str) -> bool:
+    """Whether the store wrote this file; a process that was killed may have left an incomplete record."""
+    return file in OWN_FILES or file.startswith(f".{VERIFIED}-")
 
 
 def rename_dataset(name: str, new: str, root: str | Path | None = None) -> Stored:

@@ -7,17 +7,16 @@ be written is hashed each time.
 
 import json
 import os
-import tempfile
+import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tembed.data.npy import array_sha256
-from tembed.data.storage import Stored
+from tembed.data.storage import VERIFIED, Stored
 from tembed.errors import TembedError
-
-RECORD = "verified.json"
 
 
 def verify(stored: Stored, *, again: bool = False) -> None:
@@ -53,7 +52,7 @@ def _state(path: Path) -> list[int]:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        known = json.loads((folder / RECORD).read_text("utf-8"))
+        known = json.loads((folder / VERIFIED).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
@@ -61,9 +60,10 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _write(folder: Path, verified: dict[str, Any]) -> None:
     """Note what was verified. Several processes may do so at once, and the folder may be read-only."""
+    part = folder / f".{VERIFIED}-{secrets.token_hex(8)}"
     try:
-        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=f".{RECORD}-", delete=False) as file:
-            json.dump(verified, file)
-        os.replace(file.name, folder / RECORD)
+        part.write_text(json.dumps(verified), "utf-8")
+        os.replace(part, folder / VERIFIED)
     except OSError:
-        return
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -95,6 +95,7 @@ def reproducible(deterministic_only: bool = True) -> Iterator[None]:
     On a GPU some operations of the networks have no deterministic form; ``deterministic_only=False`` allows them.
     """
     before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     fill = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with torch.random.fork_rng(devices=[]):
         torch.use_deterministic_algorithms(deterministic_only or before)
@@ -102,7 +103,7 @@ def reproducible(deterministic_only: bool = True) -> Iterator[None]:
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before)
+            torch.use_deterministic_algorithms(before, warn_only=warn_only)
             deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 

@@ -123,6 +123,12 @@ def _load(
     images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
     if images.classes != trained.classes:
         raise TembedError(f"{splits.name} does not have the classes that {named(source)} was trained on")
+    side = min(images.size)
+    if side != trained.input_size and recipe.image_size is None:
+        raise TembedError(
+            f"{splits.name} has images of {side} pixels, and {named(source)} was trained on {trained.input_size}: "
+            f"import them again with `size` {trained.input_size}"
+        )
     expected = trained.about.get("data_sha256")
     if data is None and expected != splits.sha256:
         progress.say(

@@ -77,6 +77,8 @@ def train(
     given, recipe, hardware = recipe, recipe.complete(root), (hardware or Hardware()).complete()
     if given.split != recipe.split == "official" and progress is not None and first_process(hardware):
         progress.say(f"{recipe.data} is split by its own folders; --split paper would pool them")
+    if recipe.freeze and hardware.precision == "64-true":
+        raise TembedError("`precision` 64-true does not go with `freeze`, whose features are cached in half precision")
     folder = Path(out) if out is not None else default_folder(recipe)
     job = Job(recipe, folder, root, hardware, checkpoint_seconds)
     if hardware.world > 1 and not under_torchrun():
@@ -121,6 +123,7 @@ def _work_until_crowded(
         if group.is_first:
             with explained(run.folder):
                 run.folder.mkdir(parents=True, exist_ok=True)
+            is_new = not (run.folder / "lock").exists()
             lock = stack.enter_context(locked(run.folder / "lock"))
             if not lock.held:
                 progress.say(
@@ -129,7 +132,12 @@ def _work_until_crowded(
         stack.enter_context(listening(stop))
         stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
         if group.is_first:
-            run.assign(recipe)
+            try:
+                run.assign(recipe)
+            except TembedError:
+                if is_new:  # the folder is somebody else's
+                    (run.folder / "lock").unlink(missing_ok=True)
+                raise
         if group.broadcast(run.result is not None and run.recipe == recipe):
             progress.say(f"{run.folder} is already finished")
             return
@@ -174,6 +182,7 @@ class Training:
         if isinstance(network, Frozen):
             self.model, frozen = network.top, network.frozen_tensors()
             inputs = self.inputs = self._frozen_inputs(network)
+        group.share_statistics(self.model)
         self.averaging = Averaging(recipe, self.model, self.steps)
         self.optimizer = make_optimizer(recipe, self.model)
         if recipe.init_rate != 1:

@@ -280,10 +280,13 @@ def shipped() -> dict[str, Path]:
 
 
 def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under the names that they have in the unwrapped model."""
-    return {
-        ".".join(part for part in name.split(".") if part not in WRAPPERS): tensor for name, tensor in tensors.items()
-    }
+    """The tensors under the names that they have in the unwrapped model: without wrappers that all names begin with."""
+    names = list(tensors)
+    while names and (prefix := f"{names[0].partition('.')[0]}.")[:-1] in WRAPPERS:
+        if not all(name.startswith(prefix) for name in names):
+            break
+        names = [name.removeprefix(prefix) for name in names]
+    return dict(zip(names, tensors.values(), strict=True))
 
 
 def _triple(values: Any) -> tuple[float, float, float]:

@@ -1,8 +1,10 @@
 """Training on cached features of a frozen network."""
 
 import dataclasses
+import errno
 import importlib
 import json
+import os
 import shutil
 import sys
 import threading
@@ -24,7 +26,7 @@ from tembed.errors import TembedError
 from tembed.experiments.report.cells import describe
 from tembed.files import locked
 from tembed.reporting.progress import Progress
-from tembed.training import Recipe, Run, evaluate, load_trained, train
+from tembed.training import Hardware, Recipe, Run, evaluate, load_trained, train
 from tembed.training.attached.building import build_start
 from tembed.training.attached.cache import Entry, entries
 from tembed.training.attached.features import VIEWS, frozen_inputs, view_draws
@@ -262,6 +264,26 @@ def test_features_that_do_not_fit_on_the_disk_are_refused_before_any_work(
     with pytest.raises(TembedError, match=r"features need 0.0 GB.*TEMBED_CACHE"):
         train(recipe_of(named), tmp_path / "run")
     monkeypatch.undo()
+
+
+def test_a_disk_that_fills_up_is_noticed_before_the_features_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    entry = Entry(tmp_path)
+    with entry.writing("val", (1000, 64)) as array:
+        assert (tmp_path / "val.npy.part").stat().st_blocks * 512 >= array.nbytes, "the space is reserved"
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(TembedError, match="set TEMBED_CACHE to another disk"), entry.writing("train", (1000, 64)):
+        pytest.fail("there is no room")
+    assert not list(tmp_path.glob("train*"))
+
+
+def test_double_precision_is_refused(named: str, tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match="64-true does not go with `freeze`"):
+        train(recipe_of(named), tmp_path / "run", hardware=Hardware(accelerator="cpu", precision="64-true"))
 
 
 def test_other_weights_in_the_same_run_are_refused(named: str, tmp_path: Path) -> None:

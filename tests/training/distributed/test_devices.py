@@ -24,8 +24,10 @@ from tembed.training.inputs import load_inputs
 from tembed.training.run import summary
 from tembed.training.weights import build
 
-LINE = "rn26-embed --data dots --preset fast --epochs 3 --batch-size 9 --start-scale 1 --precision 64-true"
-RECIPE = Recipe.fast("rn26-embed", "dots", epochs=3, batch_size=9, start_scale=1.0)
+LINE = (
+    "rn26-embed --data dots --preset fast --epochs 3 --batch-size 9 --start-scale 1 --averaging 0.4 --precision 64-true"
+)
+RECIPE = Recipe.fast("rn26-embed", "dots", epochs=3, batch_size=9, start_scale=1.0, averaging=0.4)
 DOUBLE = Hardware(accelerator="cpu", precision="64-true")
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from tembed.errors import TembedError
 from tembed.maximizers import BNReLU
 from tembed.training.distributed.synced_norm import synchronise
 
@@ -42,6 +44,23 @@ def test_the_kernel_for_one_process_is_not_used() -> None:
     assert bn.has_kernel(x)
     synchronise(bn)
     assert not bn.has_kernel(x)
+
+
+class Activated(nn.BatchNorm2d):
+    """Like timm's `BatchNormAct2d`."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input).relu()
+
+
+@pytest.mark.parametrize(
+    "norm", [Activated(4), nn.BatchNorm2d(4, affine=False), nn.BatchNorm2d(4, momentum=None)], ids=str
+)
+def test_a_normalisation_that_would_become_another_one_is_refused(norm: nn.BatchNorm2d) -> None:
+    model = nn.Sequential(nn.BatchNorm2d(4), norm)
+    with pytest.raises(TembedError, match=r"1 is a \w+ whose statistics .*: train on one device"):
+        synchronise(model)
+    assert type(model[0]) is nn.BatchNorm2d, "nothing has changed"
 
 
 @pytest.mark.process

@@ -15,7 +15,8 @@ from tembed.data.readers.reading import Chunk, Origin, Reading
 from tembed.errors import TembedError
 from tembed.reporting.progress import Progress
 
-ROW = 3 * 32 * 32
+SIDE = 32
+ROW = 3 * SIDE * SIDE
 MAX_LABELS = 1 << 20  # bytes of a JSON file; the published ones have 0.1 million at most
 FILES10 = (*((f"data_batch_{number}", Origin.TRAIN) for number in range(1, 6)), ("test_batch", Origin.TEST))
 FILES100 = (("train", Origin.TRAIN), ("test", Origin.TEST))
@@ -99,7 +100,7 @@ def _chunk(rows: UInt8, labels: Int64, origin: Origin, classes: int, at: str) ->
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
         wrong = int(labels.max() if labels.max() >= classes else labels.min())
         raise TembedError(f"{at} has the label {wrong}; {classes} classes allow 0 to {classes - 1}: fetch a fresh copy")
-    images = np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    images = np.ascontiguousarray(rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
     return Chunk(images, labels, np.full(len(labels), origin, np.uint8))
 
 

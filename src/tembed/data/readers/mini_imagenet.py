@@ -22,6 +22,7 @@ from tembed.reporting.progress import Progress
 
 MAX_TABLE = 16 << 20  # bytes of a CSV; the published ones have 1.2 million at most
 CSVS = ("train.csv", "val.csv", "test.csv")
+SIDE = 84
 CACHES = tuple(f"mini-imagenet-cache-{subset}.pkl" for subset in ("train", "val", "test"))
 
 Cache = tuple[UInt8, dict[str, Int64]]

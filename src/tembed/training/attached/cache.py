@@ -117,19 +117,20 @@ class Entry:
         try:
             record.unlink(missing_ok=True)
             with explained(path):
-                with part.open("wb") as file:  # reserves the space now: writing to a sparse file would end the process
-                    os.posix_fallocate(file.fileno(), 0, needed + 1024)
-                array = np.lib.format.open_memmap(part, "w+", HALF, shape)
+                try:
+                    array = np.lib.format.open_memmap(part, "w+", HALF, shape)
+                    with part.open("r+b") as file:  # reserves the space: writing to a sparse file would end the process
+                        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    raise TembedError(_full(self.folder, needed, shutil.disk_usage(self.folder).free)) from None
             yield array
             array.flush()
             with explained(path):
                 os.replace(part, path)
                 sync_folder(self.folder)
             write_json(record, {"sha256": _sha256(path)})
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise TembedError(_full(self.folder, needed, shutil.disk_usage(self.folder).free)) from None
-            raise
         finally:
             part.unlink(missing_ok=True)
 

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tembed.attachment import Attached
-from tembed.attachment.frozen import Frozen
 from tembed.errors import TembedError, first_line
 from tembed.training.checksummed import read_checksummed
 from tembed.training.weights import KIND, find_weights, plain_names
@@ -123,7 +122,3 @@ def behind_the_layer(trunk: Attached, x: Tensor) -> set[str]:
         if parent in path and not any(each == name or each.startswith(f"{name}.") for each in entered)
     ]
     return {name for name in trunk.model.state_dict() if any(name.startswith(f"{each}.") for each in skipped)}
-
-
-def trunk_of(model: Attached | Frozen) -> Attached:
-    return model.trunk if isinstance(model, Frozen) else model

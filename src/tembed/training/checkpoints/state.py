@@ -12,6 +12,9 @@ from tembed.errors import TembedError, first_line
 
 Tensors = dict[str, Tensor]
 
+NO_STATE = "no_state"
+"""Marks a parameter for which the optimizer has no state."""
+
 
 @dataclass
 class Sums:
@@ -70,6 +73,8 @@ def gather(state: State, model: nn.Module, optimizer: Optimizer) -> Tensors:
                 if not isinstance(value, Tensor):
                     raise TembedError(f"the optimizer stores {key!r} as {type(value).__name__}; only tensors are saved")
             tensors |= {f"optimizer.{name}.{key}": value for key, value in moments.items()}
+        elif optimizer.state:  # the parameter never had a gradient
+            tensors[f"optimizer.{name}.{NO_STATE}"] = torch.empty(0)
     tensors |= {f"average.{name}": tensor for name, tensor in state.average.items()}
     return tensors | {f"best.{name}": tensor for name, tensor in state.best.items()}
 
@@ -103,12 +108,15 @@ def copy_tensors(model: nn.Module) -> Tensors:
 def _restore_optimizer(saved: Tensors, model: nn.Module, optimizer: Optimizer) -> None:
     old_names = getattr(optimizer, "OLD_STATE_NAMES", {})
     for name, parameter in model.named_parameters():
+        found = _under(f"{name}.", saved)
+        if NO_STATE in found:
+            continue
         # The copies keep the parameter's memory layout, which the fused step relies on.
         optimizer.state[parameter] = {
             old_names.get(key, key): torch.empty_like(parameter, dtype=value.dtype).copy_(value)
             if value.shape == parameter.shape
             else value.to(parameter.device, copy=True)
-            for key, value in _under(f"{name}.", saved).items()
+            for key, value in found.items()
         }
     names = {name for name, _ in model.named_parameters()}
     if saved and {key.rpartition(".")[0] for key in saved} != names:

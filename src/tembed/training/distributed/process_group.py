@@ -37,6 +37,9 @@ class ProcessGroup:
         """Added to the seed of this process's noise; empty in the first process."""
         return () if self.is_first else (f"rank {self.rank}",)
 
+    def share_statistics(self, model: nn.Module) -> None:
+        """Make every batch normalisation use the whole batch, of which each process has a share."""
+
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
         """The wrapped model and optimizer that a step calls. Both keep their tensors."""
         return model, optimizer
@@ -94,11 +97,13 @@ class FabricGroup(ProcessGroup):
             ) from None
         self.rank = self.fabric.global_rank
 
-    def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
+    def share_statistics(self, model: nn.Module) -> None:
         if self.world > 1:
             from tembed.training.distributed.synced_norm import synchronise
 
             synchronise(model)
+
+    def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
         return self.fabric.setup(model, optimizer)
 
     def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -12,18 +12,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tembed.errors import TembedError
 from tembed.maximizers import BNReLU
 
 PIXELS = (0, 2, 3)
 
 
 def synchronise(model: nn.Module) -> None:
-    """Make every batch normalisation of a model use the whole batch. Parameters, buffers and names do not change."""
-    for module in model.modules():
-        if isinstance(module, BNReLU):
-            module.__class__ = SyncedBNReLU
-        elif isinstance(module, nn.BatchNorm2d):
-            module.__class__ = SyncedNorm
+    """Make every batch normalisation of a model use the whole batch. Parameters, buffers and names do not change.
+
+    Raises `TembedError` for a class of its own, which may do more than normalise, such as timm's `BatchNormAct2d`.
+    """
+    kinds: dict[type, type] = {BNReLU: SyncedBNReLU, nn.BatchNorm2d: SyncedNorm}
+    found = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    for name, norm in found:
+        usual = norm.affine and norm.track_running_stats and norm.momentum is not None
+        if type(norm) not in (*kinds, *kinds.values()) or not usual:
+            raise TembedError(
+                f"{name or 'the network'} is a {type(norm).__name__} whose statistics several processes cannot share: "
+                "train on one device"
+            )
+    for _, norm in found:
+        norm.__class__ = kinds.get(type(norm), type(norm))
 
 
 class SyncedNorm(nn.BatchNorm2d):
@@ -50,7 +60,8 @@ def normalise(norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
     with torch.no_grad():
         for running, now in ((norm.running_mean, mean), (norm.running_var, var * (count / (count - 1)))):
             assert running is not None
-            running.lerp_(now.to(running.dtype), norm.momentum or 0.0)
+            assert norm.momentum is not None
+            running.lerp_(now.to(running.dtype), norm.momentum)
         assert norm.num_batches_tracked is not None
         norm.num_batches_tracked.add_(1)
     return y
