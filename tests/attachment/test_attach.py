@@ -59,6 +59,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], str, tuple[int, int], dict[str, 
     "torchvision-style": (Plain, "layer1", (32, 48), {}),
     "odd": (Odd, "parts.second", (8, 10), {}),
     "rn26": (lambda: create_model("rn26", 3), "stage3", (16, 24), {}),
+    "rn26-preact": (
+        lambda: create_model("rn26", 3).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+        "stage3.1.preact",
+        (16, 16),
+        {},
+    ),
     "dn100": (lambda: create_model("dn100", 3), "stage2", (16, 16), {}),
 }
 each_case = pytest.mark.parametrize("case", CASES)

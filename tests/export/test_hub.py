@@ -5,13 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from torch import nn
 
 import tembed
-from tembed import create_model, load, save_pretrained
+from tembed import attach, create_model, load, save_pretrained
 from tembed.errors import TembedError
 from tembed.export import model_card
 from tembed.export.hub import CARD, CONFIG, WEIGHTS, _config
@@ -105,6 +106,14 @@ def test_changed_weights_do_not_keep_recipe_and_score(tmp_path: Path) -> None:
     assert load(tmp_path / "tuned").origin.classes[0] == "airplane"
 
 
+def test_arrays_are_taken_for_sequences(own: nn.Module, tmp_path: Path) -> None:
+    mean, std = np.array([0.5, 0.25, 0.125]), torch.tensor([1.0, 0.5, 0.25])
+    folder = save_pretrained(own, tmp_path / "x", classes=np.array(CLASSES), mean=mean, std=std)  # type: ignore[arg-type]
+    config = json.loads((folder / CONFIG).read_text())
+    assert (config["image_mean"], config["image_std"]) == ([0.5, 0.25, 0.125], [1.0, 0.5, 0.25])
+    assert list(config["label2id"]) == list(CLASSES)
+
+
 def test_saving_again_replaces_the_folder(own: nn.Module, tmp_path: Path) -> None:
     save_pretrained(own, tmp_path)
     with torch.no_grad():
@@ -120,6 +129,12 @@ def test_mistakes_are_named(own: nn.Module, tmp_path: Path) -> None:
         save_pretrained(own, tmp_path / "x", classes=("a", "b"))
     with pytest.raises(TembedError, match="both `mean` and `std`"):
         save_pretrained(own, tmp_path / "x", std=(1, 1, 1))
+    with pytest.raises(TembedError, match="both `mean` and `std`"):  # not the mean with the training's deviation
+        save_pretrained(load("rn26/cifar10"), tmp_path / "x", mean=(0, 0, 0))
+    attached = attach(create_model("rn26", 4), "stage3", 4, example=32)
+    attached.origin = Origin("tembed:rn26@stage3", 32, weights_sha256="0" * 64)
+    with pytest.raises(TembedError, match="changed since they were loaded, and without its recipe"):
+        save_pretrained(attached, tmp_path / "x")
     assert not (tmp_path / "x").exists()
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(TembedError, match=r"holds other files \(notes.txt\)"):
@@ -171,7 +186,9 @@ def test_a_network_with_too_many_weights_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_a_shipped_card_is_the_card_of_its_weights(name: str, tmp_path: Path) -> None:
     """If this fails: tembed export NAME --hub FOLDER, and copy its README.md."""
-    card = (save_pretrained(load(name), tmp_path / "x") / CARD).read_text()
+    config = json.loads((save_pretrained(load(name), tmp_path / "x") / CONFIG).read_text())
+    card = model_card(config, name)
+    assert f'model = tembed.load("{name}")' in card
     assert shipped()[name].with_suffix(".md").read_text() == card
 
 

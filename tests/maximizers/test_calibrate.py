@@ -108,9 +108,12 @@ def test_channels_switched_off_by_weight_decay_are_ignored() -> None:
 def test_the_network_stays_unchanged() -> None:
     images = torch.randn(2, 3, 32, 32)
     model = trained(create_model("rn20"), images).train()
+    model.stage1.eval()  # as a user does who freezes its statistics
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     calibrate(model, images)
     assert model.training
+    assert model.stage2.training
+    assert not any(module.training for module in model.stage1.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert not any(module._forward_hooks for module in model.modules())
 

@@ -53,7 +53,8 @@ def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
     """
     with reproducible():
         torch.manual_seed(seed)
-        model = build(trained.recipe, len(trained.classes), trained.input_size)
+        device = next(trained.model.parameters()).device
+        model = build(trained.recipe, len(trained.classes), trained.input_size).to(device)
         for module in model.modules():
             if isinstance(module, FeatureEmbedding):
                 initialize(module)
@@ -69,7 +70,7 @@ def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
         for norm in norms:
             norm.train()  # also in a frozen network
         for pixels, _ in batches.epoch(0):
-            model(pixels)
+            model(pixels.to(device))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
     return replace(trained, model=model.eval(), about={})

@@ -54,7 +54,7 @@ class Tap:
         if self.block is None:
             matched = Matched(f, None, None, None)
         else:
-            self._check_single(f)
+            check_single(self.block, f, "give larger batches or images")
             matched = self.block.steps(f) if self.purpose == "trace" else self._call_block(f)
         if self.purpose:
             self.calls += 1
@@ -78,16 +78,16 @@ class Tap:
     def end(self) -> None:
         self.start("")
 
-    def _check_single(self, f: Tensor) -> None:
-        """Refuse to train on a single patch of a single image, which batch normalisation cannot do."""
-        assert self.block is not None
-        if not (self.block.training and f.shape[0] * f.shape[2] * f.shape[3] == 1):
-            return
-        if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.block.modules()):
-            raise TembedError(
-                "the block cannot train on one image whose map is a single patch, because a single value has no "
-                "variance: give larger batches or images"
-            )
+
+def check_single(block: Block, f: Tensor, way_out: str) -> None:
+    """Refuse to train on a single patch of a single image, which batch normalisation cannot do."""
+    if not (block.training and f.shape[0] * f.shape[2] * f.shape[3] == 1):
+        return
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in block.modules()):
+        raise TembedError(
+            "the block cannot train on one image whose map is a single patch, because a single value has no "
+            f"variance: {way_out}"
+        )
 
 
 def exchange_class(module: nn.Module, tap: Tap) -> None:

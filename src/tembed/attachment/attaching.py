@@ -15,7 +15,6 @@ from tembed.attachment.dry_run import (
     call,
     check_module,
     dry_run,
-    evaluation_mode,
     layers_of,
     layout_of,
     refuse,
@@ -23,6 +22,7 @@ from tembed.attachment.dry_run import (
 from tembed.attachment.layouts import LAYOUTS, Layout
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError, first_line
+from tembed.modes import evaluation_mode
 
 Start = Literal["bystander", "paper"]
 

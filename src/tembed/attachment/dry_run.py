@@ -1,7 +1,6 @@
 """One call of a network on an example, to see what each of its submodules returns."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from tembed.attachment.layouts import Layout, find_layout
 from tembed.errors import TembedError, first_line
+from tembed.modes import evaluation_mode
 
 Example = Tensor | int | tuple[int, int] | None
 """Images ``(N, channels, H, W)``, or the size of an image."""
@@ -102,18 +102,6 @@ def call(model: nn.Module, x: Tensor, hooks: dict[str, Callable[..., Any]]) -> A
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards each submodule is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def make_example(model: nn.Module, example: Example) -> Tensor:

@@ -6,8 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from tembed.attachment.attached import Attached, Block
-from tembed.errors import TembedError
+from tembed.attachment.attached import Attached, Block, check_single
 from tembed.models import Origin, Output, Trace
 
 
@@ -23,11 +22,7 @@ class Top(nn.Module):
     def forward(self, f: Tensor) -> Output:
         scores = None
         if self.block is not None:
-            if self.training and f.shape[0] * f.shape[2] * f.shape[3] == 1:
-                raise TembedError(
-                    "the block cannot train on one image whose map is a single patch, because a single value has no "
-                    "variance: give another `batch_size` or `train_images`"
-                )
+            check_single(self.block, f, "give another `batch_size` or `train_images`")
             f, scores = self.block(f)
         return Output(self.head(f.mean((2, 3))), scores)
 

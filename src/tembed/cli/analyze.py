@@ -90,6 +90,7 @@ def units_only(command: Analyze, out: Path) -> int:
             seed=command.seed,
             progress=progress,
             fast=command.fast_maps,
+            accelerator=command.accelerator,
         )
         report = write_units(found, out)
     show(found.claims, report, command.quiet)

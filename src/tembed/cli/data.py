@@ -12,6 +12,8 @@ from tembed.reporting.terminal import for_stderr
 if TYPE_CHECKING:
     from tembed.data.storage import Stored
 
+FLAGS = {"copy": "--from"}
+
 
 @dataclass(frozen=True)
 class List:
@@ -123,13 +125,9 @@ def list_all() -> None:
 
 def get(command: Get) -> None:
     from tembed.data.sources import get
-    from tembed.errors import TembedError
 
-    try:
-        with for_stderr() as progress:
-            stored = get(command.name, copy=command.copy, progress=progress)
-    except TembedError as error:  # the one argument whose flag has another name
-        raise TembedError(str(error).replace("`copy`", "--from")) from error
+    with for_stderr() as progress:
+        stored = get(command.name, copy=command.copy, progress=progress)
     print(f"{stored.folder}: {describe(stored)}")
 
 

@@ -22,7 +22,7 @@ class Explore:
     out: Path | None = None
     """the folder of the page; default: RUN/analysis/page for a run folder, else analysis/NAME/page"""
     network: bool = True
-    """include the network, so that the page can classify images (10 MB more; needs tembed[onnx])"""
+    """include the network, so that the page can classify images (9 MB more; needs tembed[onnx])"""
     open: bool = False
     """open the page in the browser when it is ready"""
     quiet: bool = False

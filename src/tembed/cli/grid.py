@@ -28,7 +28,7 @@ class GridCommand:
     """this many seeds, starting at 0, instead of the grid's"""
     epochs: int | None = None
     """this many epochs instead of the preset's"""
-    preset: Literal["paper", "fast"] | None = None
+    preset: Literal["paper", "fast", "frozen"] | None = None
     """the defaults of all other settings, instead of the grid's preset"""
     out: Path = Path("runs")
     """the folder of all runs; grids share the runs that they have in common"""

@@ -5,6 +5,13 @@ from typing import Annotated
 
 import tyro
 
+FLAGS = {
+    "example": "--image-size",
+    "num_classes": "num_classes",
+    **{name: f"{name} to tembed.attach in Python" for name in ("layout", "grid", "prefix_tokens")},
+}
+"""What an error about attaching the block means for a command."""
+
 
 @dataclass(frozen=True)
 class Layers:
@@ -16,6 +23,12 @@ class Layers:
     """side of the images; by default the one that the network expects, or 32 for the networks of this package"""
     all: bool = False
     """also list submodules inside of submodules that are listed"""
+
+
+def _is_inside(layer: str, others: set[str]) -> bool:
+    """Whether one of the other layers contains this one."""
+    parts = layer.split(".")
+    return any(".".join(parts[:count]) in others for count in range(1, len(parts)))
 
 
 def main(arguments: list[str]) -> int:
@@ -32,8 +45,9 @@ def main(arguments: list[str]) -> int:
     source = make_source(name, 10, size or 224, resized=command.image_size is not None)
     layers = list_layers(source.model, size)
     rows = [("layer", "output", "layout", "channels", "map", "stride")]
+    names = {layer.name for layer in layers}
     for layer in layers:
-        if command.all or layer.name.count(".") <= 1:
+        if command.all or layer.name.count(".") <= 1 or not _is_inside(layer.name, names):
             height, width = layer.map_size
             stride = " x ".join(f"{each:g}" for each in dict.fromkeys(layer.stride))
             shape = " x ".join(map(str, layer.shape))

@@ -1,8 +1,8 @@
 """The ``tembed`` command: loads the plugins, finds the command and passes it the rest of the line.
 
 Each command is a module with ``main(arguments)``, which is imported when the command is used. The library's errors name
-arguments in backticks (`train_images`); here they become flags (``--train-images``). A command whose flags have other
-names says so in a dict ``FLAGS``.
+arguments in backticks (`train_images`); here they become flags (``--train-images``). A command for which an argument is
+called something else says so in a dict ``FLAGS``.
 """
 
 import difflib

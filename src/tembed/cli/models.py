@@ -16,6 +16,7 @@ def models() -> int:
         disagreements += not row.agrees
         print(f"{row.name:<16} {row.label:<13} {counted:>18}   {printed:>14}{verdict}")
     print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network for comparing maximizers, not in Table 1")
+    print(f"{'rn26-1x1':<16} {'(control)':<13} rn26 with only the 1x1 convolution of the block's shortcut")
     return 1 if disagreements else 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from tembed.cli.layers import FLAGS as FLAGS
 from tembed.cli.renamed import renamed_flag
 from tembed.plugins import check_model_name, name_plugins
 from tembed.training.distributed.hardware import Hardware, first_process, under_torchrun

@@ -14,8 +14,11 @@ UNKNOWN = "not recorded"
 PAPER = "*Feature Embedding by Template Matching as a ResNet Block* (BMVC 2022)"
 
 
-def model_card(config: Mapping[str, Any]) -> str:
-    """The card for the ``config.json`` of a network. What the config does not know, the card says it does not know."""
+def model_card(config: Mapping[str, Any], name: str | None = None) -> str:
+    """The card for the ``config.json`` of a network. What the config does not know, the card says it does not know.
+
+    ``name``: that of shipped weights, which have no ``config.json`` beside them.
+    """
     recipe = None if config["recipe"] is None else Recipe.from_plain(config["recipe"])
     classes = [config["id2label"][str(label)] for label in range(len(config["id2label"]))]
     about = config.get("about", {})
@@ -25,9 +28,9 @@ def model_card(config: Mapping[str, Any]) -> str:
         _header(config["model"], recipe, result),
         f"# {title}",
         _wrap(_introduction(config["model"], len(classes))),
-        _use(config),
+        _use(config, name),
         "## Data\n\n" + _data(recipe, classes, about, result),
-        "## Recipe\n\n" + _recipe(recipe),
+        "## Recipe\n\n" + _recipe(recipe, name),
         "## Score\n\n" + _wrap(_score(config["model"], recipe, about, result)),
         "## Limits\n\n" + "\n".join(_wrap(f"- {limit}", "  ") for limit in _limits(config, recipe)),
     ]
@@ -62,14 +65,15 @@ def _introduction(model: str, classes: int) -> str:
     return f"{what}, for {classes} classes."
 
 
-def _use(config: Mapping[str, Any]) -> str:
+def _use(config: Mapping[str, Any], name: str | None) -> str:
+    source = "FOLDER)  # the folder of this card, in" if name is None else f'"{name}")  # in'
     if config["image_mean"] is None:
         images = "Images have to be normalised as in the training, which is not recorded."
     else:
         mean, std = (", ".join(f"{value:.4f}" for value in config[key]) for key in ("image_mean", "image_std"))
         images = f"Images are RGB from 0 to 1, normalised by the mean ({mean}) and the standard deviation ({std})."
     return (
-        "```python\nimport tembed\n\nmodel = tembed.load(FOLDER)  # the folder of this card, in evaluation mode\n"
+        "```python\nimport tembed\n\nmodel = tembed.load(" + source + " evaluation mode\n"
         "output = model(images)  # (N, 3, H, W); output.logits is (N, C)\n```\n\n" + _wrap(images)
     )
 
@@ -89,7 +93,7 @@ def _data(recipe: Recipe | None, classes: list[str], about: Mapping[str, Any], r
     return _table(rows)
 
 
-def _recipe(recipe: Recipe | None) -> str:
+def _recipe(recipe: Recipe | None, name: str | None) -> str:
     if recipe is None:
         return f"The training is {UNKNOWN}."
     rows: dict[str, Any] = {"preset": recipe.preset}
@@ -104,7 +108,8 @@ def _recipe(recipe: Recipe | None) -> str:
         "options of the network": ", ".join(f"{k} = {v}" for k, v in recipe.model_options().items()) or "none",
         "seed": recipe.seed,
     }
-    return _table(rows) + "\n\n`config.json` has every field of the recipe."
+    where = "`config.json`" if name is None else "The weights file"
+    return _table(rows) + f"\n\n{where} has every field of the recipe."
 
 
 def _score(model: str, recipe: Recipe | None, about: Mapping[str, Any], result: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ from torch import nn
 from tembed import __version__
 from tembed.errors import TembedError
 from tembed.export.card import model_card
-from tembed.export.origin import current_origin
+from tembed.export.origin import current_origin, normalisation
 from tembed.files import explained, write_file, write_json
-from tembed.models import Origin
+from tembed.models import Origin, is_foreign
 from tembed.training.checksummed import checksum
 from tembed.training.pretrained import CARD, CONFIG, MODEL_TYPE, WEIGHTS
 from tembed.training.weights import plain_names
@@ -45,6 +45,11 @@ def save_pretrained(
             f"{type(model).__name__} is not a network of tembed.create_model or tembed.load, so config.json cannot say "
             "how to build it again: save its state dict, or export it with tembed.export.to_onnx"
         )
+    if origin.recipe is None and is_foreign(origin.model):
+        raise TembedError(
+            "these weights have changed since they were loaded, and without its recipe an attached network cannot be "
+            "built again: save its state dict, or export it with tembed.export.to_onnx"
+        )
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in plain_names(model.state_dict()).items()}
     num_classes: Any = model.num_classes
     config = _config(origin, num_classes, classes, mean, std)
@@ -67,12 +72,11 @@ def _config(
     std: Sequence[float] | None,
 ) -> dict[str, Any]:
     """The content of ``config.json`` without the checksum of the weights."""
-    names = list(classes or origin.classes or (f"class {label}" for label in range(num_classes)))
+    named = origin.classes if classes is None else classes
+    names = [f"class {label}" for label in range(num_classes)] if named is None else list(named)
     if len(names) != num_classes:
         raise TembedError(f"`classes` has {len(names)} names, and the network has {num_classes} classes")
-    mean, std = (given or known for given, known in ((mean, origin.mean), (std, origin.std)))
-    if (mean is None) != (std is None):
-        raise TembedError("give both `mean` and `std`, or neither")
+    mean, std = normalisation(origin, mean, std)
     return {
         "model_type": MODEL_TYPE,
         "tembed_version": __version__,
@@ -82,8 +86,8 @@ def _config(
         "id2label": {str(label): name for label, name in enumerate(names)},
         "label2id": {name: label for label, name in enumerate(names)},
         "image_size": origin.input_size,
-        "image_mean": None if mean is None else list(mean),
-        "image_std": None if std is None else list(std),
+        "image_mean": mean,
+        "image_std": std,
         "recipe": origin.recipe,
         "about": origin.about,
     }

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tembed import __version__
 from tembed.errors import TembedError, first_line
 from tembed.export.checking import TOLERANCE, largest_difference
-from tembed.export.origin import current_origin
+from tembed.export.origin import current_origin, normalisation
 from tembed.extras import needs
 from tembed.files import explained, write_file
 from tembed.maximizers import Perturbed
@@ -101,10 +101,8 @@ def to_onnx(
     model = source if isinstance(source, nn.Module) else load(source)
     origin = current_origin(model) or Origin("", 0)
     _check_model(model)
-    mean, std = (given or known for given, known in ((mean, origin.mean), (std, origin.std)))
-    if (mean is None) != (std is None):
-        raise TembedError("give both `mean` and `std`, or neither")
-    classes, num_classes = classes or origin.classes, getattr(model, "num_classes", None)
+    mean, std = normalisation(origin, mean, std)
+    classes, num_classes = origin.classes if classes is None else list(classes), getattr(model, "num_classes", None)
     if classes is not None and num_classes not in (None, len(classes)):
         raise TembedError(f"`classes` has {len(classes)} names, and the network has {num_classes} classes")
     network = NamedOutputs(model, mean, std)

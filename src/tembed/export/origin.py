@@ -1,9 +1,11 @@
 """What is known about the weights that a network has now."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from torch import nn
 
+from tembed.errors import TembedError
 from tembed.models import Origin
 from tembed.training.checksummed import checksum
 from tembed.training.weights import plain_names
@@ -19,3 +21,13 @@ def current_origin(model: nn.Module) -> Origin | None:
     if origin is None or origin.weights_sha256 in (None, checksum(plain_names(model.state_dict()))):
         return origin
     return dataclasses.replace(origin, recipe=None, about={"started_from": origin.weights_sha256})
+
+
+def normalisation(
+    origin: Origin, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[list[float] | None, list[float] | None]:
+    """The mean and the standard deviation that were given, or those of the training; None if they are unknown."""
+    if (mean is None) != (std is None):
+        raise TembedError("give both `mean` and `std`, or neither")
+    mean, std = (origin.mean, origin.std) if mean is None else (mean, std)
+    return tuple(None if values is None else [float(value) for value in values] for values in (mean, std))  # type: ignore[return-value]

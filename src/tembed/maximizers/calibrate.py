@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tembed.errors import TembedError
 from tembed.maximizers.bn_relu import implied_margin
+from tembed.modes import evaluation_mode
 
 DEAD = 1e-2
 """Channels with ``|gamma|`` below this share of the layer's largest are ignored: weight decay has switched them off."""
@@ -38,19 +39,14 @@ def calibrate(model: nn.Module, images: Tensor) -> Calibration:
     ``(N, 3, H, W)`` in all those layers, of the sum of the activations after BN-ReLU. A convolution that reads the
     images themselves (the stem) is ignored. Works for any network of ``nn.Conv2d`` and ``nn.BatchNorm2d``.
     """
-    mode = model.training
     layers: list[_Layer] = []
 
     def visit(bn: nn.BatchNorm2d, a: Tensor, output: Tensor) -> None:
         p = output.relu()
         layers.append(_Layer(bn, p.double().sum().item(), p.numel() // p.shape[1]))
 
-    model.eval()
-    try:
-        with torch.inference_mode(False), torch.no_grad(), visited_units(model, images, visit):
-            model(images)
-    finally:
-        model.train(mode)
+    with evaluation_mode(model), torch.inference_mode(False), torch.no_grad(), visited_units(model, images, visit):
+        model(images)
     if not layers:
         raise TembedError("no BatchNorm2d follows a 3x3 convolution in this network, so there is nothing to calibrate")
     margins = torch.cat([_margins(layer.bn) for layer in layers])

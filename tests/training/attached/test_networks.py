@@ -235,12 +235,47 @@ def test_a_frozen_network_needs_no_weights_behind_its_layer(tmp_path: Path) -> N
     torch.testing.assert_close(built.model.features(x), found[0])
 
 
+def test_the_top_layers_are_listed_at_any_depth(code: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in transformers of Hugging Face, whose layers lie three modules deep in containers that return no map."""
+    code.write_text(
+        """
+from torch import nn
+
+class Deep(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.vit = nn.ModuleDict({"encoder": nn.ModuleDict({"layer": nn.ModuleList(
+            [nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()) for _ in range(2)])})})
+        self.head = nn.Linear(3, num_classes)
+
+    def forward(self, x):
+        for layer in self.vit["encoder"]["layer"]:
+            x = layer(x)
+        return self.head(x.mean((2, 3)))
+"""
+    )
+    assert main(["layers", f"{code.stem}:Deep", "--image-size", "16"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said[1:-1]] == ["vit.encoder.layer.0", "vit.encoder.layer.1"]
+    assert said[-1] == "4 more inside of these: --all lists them"
+
+
+def test_an_error_names_the_flag_of_the_image_size(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "train timm:vit_tiny_patch16_224@blocks.5 --data tiny --init random --epochs 1"
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert "--image-size" in error
+    assert "--example" not in error
+
+
 def test_layers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["layers", "timm:resnet10t", "--image-size", "64"]) == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if line.startswith("layer3 ")]
     assert line.split() == ["layer3", "1", "x", "256", "x", "4", "x", "4", "nchw", "256", "4x4", "16"]
     assert "--all" in said
+    for word in [line.split()[0] for line in said.splitlines()[1:-1]]:
+        assert "." not in word or word.count(".") <= 1
     assert main(["layers", "rn26"]) == 2
     assert "timm:NAME" in capsys.readouterr().err
 

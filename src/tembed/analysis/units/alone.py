@@ -22,6 +22,7 @@ from tembed.models import model_info
 from tembed.reporting.document import Element, Heading, Text, write_document
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Trained, load_trained
+from tembed.training.weights import as_trained
 
 TITLE = "What BN-ReLU does"
 
@@ -50,12 +51,13 @@ def analyze_units(
     root: str | Path | None = None,
     progress: Progress = SILENT,
     fast: bool = False,
+    accelerator: str = "auto",
 ) -> UnitAnalysis:
     """Measure the units of a run, a weights file or shipped weights on test images of its dataset.
 
-    ``fast``: a first look with fewer images.
+    ``fast``: a first look with fewer images. ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
-    trained = load_trained(source)
+    trained = as_trained(source, accelerator)
     recipe = trained.recipe
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     if splits.test.classes != trained.classes:

@@ -19,6 +19,7 @@ from tembed.data.types import ImageSet
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError
 from tembed.models import Network
+from tembed.modes import evaluation_mode
 from tembed.reporting.progress import SILENT, Progress
 from tembed.training import Trained
 from tembed.training.environment import reproducible
@@ -127,20 +128,14 @@ def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress
     block = find_block(model)
     device = block.match.score.weight.device
     labels = labels.to(device)
-    modes = {module: module.training for module in model.modules()}
 
     def moved(which: Tensor) -> Tensor:
         return fetch(which).to(device)
 
-    model.eval()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # for maximizers that draw noise
-            found = _forward_signs(model, block, moved, labels, seed, progress)
-            norms, cosine = gradients(model, block, moved, labels, seed)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluation_mode(model), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # for maximizers that draw noise
+        found = _forward_signs(model, block, moved, labels, seed, progress)
+        norms, cosine = gradients(model, block, moved, labels, seed)
     return VitalSigns(images=len(labels), gradient_norms=norms, gradient_cosine=cosine, **found)
 
 

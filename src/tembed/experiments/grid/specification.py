@@ -3,7 +3,7 @@
 ::
 
     about = "Is a smaller lambda enough?"
-    preset = "fast"                       # the defaults of all other settings: paper or fast
+    preset = "fast"                       # the defaults of all other settings: paper, fast or frozen
     seeds = 3                             # 0, 1 and 2; or seed = [3, 7]
     data = "cifar10"
     model = ["rn26", "rn26-embed"]        # a list: one run for each value
