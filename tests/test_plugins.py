@@ -196,6 +196,21 @@ def test_a_missing_module_is_named_in_one_line(folder: Path, name: str, message:
 RECIPE = {"model": "intruder", "data": "intruder", "optimizer": "intruder", "maximizer": "intruder"}
 
 
+@pytest.mark.parametrize("field", RECIPE)
+def test_a_grid_never_imports_what_one_of_its_fields_names(
+    folder: Path, field: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All other fields are valid, so that nothing else stops the grid before it looks at this one."""
+    monkeypatch.syspath_prepend(str(folder))
+    spelling = "intruder:build@0" if field == "model" else "intruder"
+    recipe = {"model": "rn20", "data": "parts", "optimizer": "adam", "maximizer": "bn-relu"} | {field: spelling}
+    (folder / "grid.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in recipe.items()))
+    assert main(["grid", "grid.toml", "--dry-run"]) == 2
+    assert "intruder" in capsys.readouterr().err
+    assert not list(folder.rglob("imported"))
+    assert "intruder" not in sys.modules
+
+
 @pytest.mark.parametrize("spelling", ["intruder", "intruder.build", "intruder:build", "./intruder.py"])
 @pytest.mark.parametrize("command", ["evaluate", "analyze", "runs", "report", "grid", "train"])
 def test_files_never_import_code_that_the_user_did_not_name(

@@ -68,6 +68,14 @@ def test_the_details_add_up_to_the_evaluation(folder: Path, detailed: Detailed) 
     assert output.scores is not None
     assert found.patches is not None
     np.testing.assert_allclose(found.patches[:4], output.scores.softmax(1).mean((2, 3)), atol=1e-3)
+    batch = (detailed.images.images.float() / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        scores = trained.model(batch.contiguous(memory_format=torch.channels_last)).scores
+    assert scores is not None
+    truth = detailed.images.labels[:, None, None].expand(-1, *scores.shape[2:])
+    own = scores.log_softmax(1).gather(1, truth[:, None])
+    assert detailed.evaluation.patches == pytest.approx(-own.mean().item(), rel=1e-4)
+    assert detailed.evaluation.patch_accuracy == pytest.approx((scores.argmax(1) == truth).float().mean().item())
 
 
 def test_a_source_may_be_a_loaded_model(folder: Path) -> None:

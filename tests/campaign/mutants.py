@@ -45,6 +45,11 @@ AREAS: dict[str, dict[str, str]] = {
         "models/densenet.py": "tests/models",
         "models/network.py": "tests/models",
     },
+    "training": {
+        "training/loop.py": "tests/training/test_loop.py",
+        "training/inputs.py": "tests/training/test_inputs.py tests/training/test_loop.py",
+        "training/evaluation.py": "tests/analysis/test_evaluation.py",
+    },
     "schedule": {"training/schedule.py": "tests/training/test_schedule.py"},
     "optimizers": {
         "training/optimizers/muon.py": "tests/training/test_optimizers.py",
@@ -57,6 +62,7 @@ AREAS: dict[str, dict[str, str]] = {
         "analysis/claims/separation.py": "tests/analysis/claims",
         "analysis/claims/statistics.py": "tests/analysis/claims",
         "analysis/claims/uncertainty.py": "tests/analysis/claims",
+        "analysis/claims/words.py": "tests/analysis/claims",
         "experiments/report/claims.py": "tests/experiments/report/test_report.py",
     },
     "statistics": {"experiments/report/statistics.py": "tests/experiments/report/test_statistics.py"},

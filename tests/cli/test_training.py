@@ -105,7 +105,10 @@ def test_tensorboard_reads_what_a_run_wrote(root: Path, tmp_path: Path, monkeypa
     assert shown == [(m["epoch"], pytest.approx(m["val_accuracy"])) for m in Run.open(out).metrics]
 
 
-COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain", "demo"]
+COMMANDS = [
+    "train", "evaluate", "runs", "grid", "report", "analyze", "explain", "demo",
+    "predict", "export", "explore", "layers", "cache",
+]  # fmt: skip
 
 
 @pytest.mark.process
@@ -113,9 +116,12 @@ COMMANDS = ["train", "evaluate", "runs", "grid", "report", "analyze", "explain",
 def test_help_does_not_import_torch(command: str) -> None:
     code = (
         "import sys\nfrom tembed.cli.main import main\n"
-        f"try: main(['{command}', '--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)"
+        f"try: main(['{command}', '--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules)\n"
+        "else: sys.exit('no help')"
     )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert f"usage: tembed {command}" in ended.stdout
 
 
 def test_two_analyses_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -215,6 +215,9 @@ def test_a_card_survives_odd_class_names(own: nn.Module, tmp_path: Path) -> None
     header = card.split("---\n")[1]
     assert all(json.loads(line.split(": ", 1)[1]) for line in header.splitlines())
     assert "cat, dog, ship" in card
+    recipe = Recipe.fast("rn20", "cifar10").complete()
+    described = model_card(_config(Origin("rn20", 32, classes=CLASSES, recipe=recipe.plain()), 4, None, None, None))
+    assert '| classes | cat, dog, ship, a \\| b "c" |' in described
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,22 @@ def test_nan_makes_its_whole_pixel_nan(f: Maximizer) -> None:
     assert p[1].isfinite().all()
 
 
+@pytest.mark.parametrize("f", SOFT)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nan_is_not_lost_below_a_clear_winner(f: Maximizer, value: float) -> None:
+    """The other kernels are so far below that the kernel may leave them out."""
+    a = torch.zeros(1, 4, 4, 8)
+    a[:, 0] = 20
+    a[0, 2, 0, 0] = value
+    a.requires_grad_()
+    p = f(a)
+    assert p[0, :, 0, 0].isnan().all()
+    assert p.isnan().sum() == 4
+    (g,) = torch.autograd.grad((p * torch.arange(4.0)[:, None, None]).sum(), a)
+    assert g[0, :, 0, 0].isnan().all()
+    assert g.isnan().sum() == 4
+
+
 def test_nan_makes_the_sampled_gradient_nan() -> None:
     a = torch.tensor([[1.0, math.nan], [1.0, 2.0]], requires_grad=True)
     (g,) = torch.autograd.grad(sampled(a).sum(), a)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tembed import ops
+from tembed import create_model, ops
 from tembed.maximizers import perturbed
 from tembed.ops import bn_relu, build, conv3x3
 
@@ -25,6 +25,21 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 def test_every_kernel_is_available_here() -> None:
     assert ops.available() == {"bn_relu": True, "conv_weight": True, "perturbed": True}
+
+
+def test_kernels_do_not_depend_on_the_default_type() -> None:
+    """A user's own script may set another one. Each kernel makes buffers of its own."""
+    networks = [create_model(name).to(memory_format=torch.channels_last) for name in ("rn26-embed", "dn100")]  # type: ignore[call-overload]
+    x, a = torch.randn(2, 3, 16, 16).contiguous(memory_format=torch.channels_last), torch.randn(2, 5, 4, 4)
+    torch.set_default_dtype(torch.float64)
+    try:
+        for network in networks:
+            network(x).logits.sum().backward()
+        p = perturbed(a.requires_grad_())
+        p.square().sum().backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert p.dtype == torch.float32
 
 
 def test_available_lists_each_kernel_separately(monkeypatch: pytest.MonkeyPatch) -> None:

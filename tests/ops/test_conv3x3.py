@@ -79,6 +79,14 @@ def test_reads_a_slice_of_the_channels() -> None:
     assert torch.equal(weight_gradient(g, x), weight_gradient(g.contiguous(memory_format=torch.channels_last), x))
 
 
+def test_an_empty_batch_has_a_gradient_of_zero() -> None:
+    conv = Conv3x3(16, 16).to(memory_format=torch.channels_last)
+    x = torch.zeros(0, 16, 8, 8).contiguous(memory_format=torch.channels_last)
+    conv(x).sum().backward()
+    assert conv.weight.grad is not None
+    assert not conv.weight.grad.any()
+
+
 def test_results_are_reproducible_to_the_bit() -> None:
     conv, x = convolution(32, 32), channels_last(8, 32, 16, 16)
     first, second = (gradients(copy.deepcopy(conv), x) for _ in range(2))

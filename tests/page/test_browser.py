@@ -215,6 +215,33 @@ def test_fingers_pinch_pan_and_tap_on_a_phone(chromium: Browser, folder: Path, a
     tab.close()
 
 
+def test_a_second_finger_ends_the_selection_of_a_region(chromium: Browser, folder: Path) -> None:
+    tab = chromium.open((folder / "index.html").as_uri(), 390, 844, reduced_motion="reduce")
+    tab.wait("tembed.page")
+    tab.rest()
+    tab.run("tembed.page.setBrushing(true); 0")
+    tab.touch("Start", (100, 200))
+    tab.touch("Move", (160, 260))
+    assert tab.run("document.querySelectorAll('.brush').length") == 1
+    tab.touch("Start", (160, 260), (250, 300))
+    tab.touch("End")
+    tab.rest()
+    assert tab.run("document.querySelectorAll('.brush').length") == 0
+    assert tab.run("tembed.page.store.state.region") is None
+    tab.close()
+
+
+def test_a_resized_map_is_never_shown_empty(tab: Tab) -> None:
+    """A canvas is empty after a change of its size, and the browser shows it before the next frame is drawn."""
+    colour = tab.run(
+        "(() => { const { canvas, width } = tembed.page.map; canvas.width = canvas.width; tembed.page.map.resize();"
+        "const gl = canvas.getContext('webgl2'), found = new Uint8Array(4);"
+        "gl.readPixels(1, 1, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, found); return [...found] })()"
+    )
+    paper = tab.run("tembed.page.map.colours.paper.map((value) => Math.round(255 * value))")
+    assert colour[:3] == pytest.approx(paper, abs=12)
+
+
 def test_dark_follows_the_system_and_the_button(chromium: Browser, folder: Path) -> None:
     tab = chromium.open((folder / "index.html").as_uri(), color_scheme="dark", reduced_motion="reduce")
     tab.wait("tembed.page")

@@ -128,6 +128,8 @@ def test_of_two_images_dropped_at_once_only_the_second_is_shown(tab: Tab, analys
     assert tab.run("document.querySelectorAll('.dropped').length") == 16
     tab.run("document.querySelector('#panel-drop .result .link').click()")
     assert tab.run("document.querySelectorAll('.dropped').length") == 0
+    tab.choose("#panel-drop .file", tmp_path / "second.png")  # the same file once more
+    tab.wait("(document.querySelector('#panel-drop .result h3') || {}).textContent === 'second.png'")
 
 
 def test_a_dropped_file_is_taken_from_anywhere_on_the_page(tab: Tab) -> None:

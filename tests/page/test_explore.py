@@ -55,6 +55,7 @@ def test_a_network_that_cannot_be_exported_is_left_out(
         raise TembedError("this needs onnx: pip install 'tembed[onnx]'")
 
     monkeypatch.setattr("tembed.page.network.to_onnx", refuse)
+    build_page(analysis, tmp_path, network=False)
     (tmp_path / "network").mkdir()
     (tmp_path / "network" / "model.js").write_text("of an earlier build")
     progress = Said()
@@ -64,6 +65,20 @@ def test_a_network_that_cannot_be_exported_is_left_out(
     assert progress.lines == ["the page cannot classify dropped images: this needs onnx: pip install 'tembed[onnx]'"]
     assert not (tmp_path / "network").exists()
     assert '"network":false' in (page.parent / "data" / "about.js").read_text()
+
+
+def test_a_folder_of_something_else_is_left_alone(analysis: Analysis, tmp_path: Path) -> None:
+    """A page has folders called js and network, and so may the user's own site."""
+    (tmp_path / "js").mkdir()
+    (tmp_path / "js" / "mine.js").write_text("mine")
+    with pytest.raises(TembedError, match="has a js that is not of a page of tembed: give another `out`"):
+        build_page(analysis, tmp_path, network=False)
+    assert (tmp_path / "js" / "mine.js").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["js"]
+    page = build_page(analysis, tmp_path / "page", network=False)
+    (page.parent / "js" / "old.js").write_text("of an earlier version")
+    assert build_page(analysis, tmp_path / "page", network=False) == page
+    assert not (page.parent / "js" / "old.js").exists()
 
 
 def test_a_file_in_the_way_is_one_line(analysis: Analysis, tmp_path: Path) -> None:

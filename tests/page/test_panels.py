@@ -184,6 +184,21 @@ def test_the_list_of_a_search_closes_when_the_user_goes_on(tab: Tab) -> None:
     tab.run("document.querySelector('#search').value = ''; document.activeElement.blur()")
 
 
+def test_escape_closes_the_search_and_keeps_the_filters(tab: Tab) -> None:
+    tab.run("tembed.page.store.set({ word: 3 }); 0")
+    tab.key("/")
+    tab.send("Input.insertText", {"text": "six"})
+    assert texts(tab, "#found button")
+    tab.key("Escape")
+    tab.rest()
+    assert texts(tab, "#found button") == []
+    assert tab.run("tembed.page.store.state.word") == 3
+    assert not tab.run("document.activeElement === document.querySelector('#search')")
+    tab.key("Escape")
+    tab.rest()
+    assert tab.run("tembed.page.store.state.word") is None
+
+
 def test_both_ends_of_the_entropy_range_can_be_dragged_on_one_track(tab: Tab) -> None:
     for start, end in ((0.02, 0.3), (0.98, 0.7)):
         left, wide, y = tab.run(

@@ -19,7 +19,7 @@ from tembed.reporting.progress import Lines, Progress
 from tembed.training import Recipe, Run, evaluate, load, train
 from tembed.training.inputs import load_inputs, resized
 from tembed.training.loop import Training
-from tembed.training.schedule import derived_seed
+from tembed.training.schedule import derived_seed, learning_rate
 from tembed.training.weights import build
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
@@ -53,46 +53,66 @@ def test_the_result_is_the_test_accuracy_of_the_epoch_with_the_best_validation(f
     assert evaluate(finished.folder, "val").accuracy == result["val_accuracy"]
 
 
-def test_losses_and_accuracies_are_means_over_the_epochs_images(finished: Run) -> None:
-    record = finished.metrics[0]
-    assert record["loss"] == pytest.approx(0.5 * record["head"] + 0.5 * record["patches"])
-    assert record["accuracy"] * 60 == pytest.approx(round(record["accuracy"] * 60))
-
-
 def test_a_model_without_scores_has_no_patch_loss(tmp_path: Path) -> None:
     run = train(dataclasses.replace(DOTS, model="rn20", epochs=1), tmp_path / "run")
     assert run.metrics[0]["patches"] is None
     assert run.metrics[0]["loss"] == run.metrics[0]["head"]
 
 
-def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path) -> None:
-    """Three steps of the recipe, written out."""
-    recipe = dataclasses.replace(DOTS, epochs=1, train_images=48).complete()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"label_smoothing": 0.2, "betas": (0.8, 0.95), "weight_decay": 1e-2, "weight": 0.3},
+        {"balanced": True, "train_images": 45},
+        {"flips": "alternating"},
+    ],
+    ids=lambda changes: "-".join(changes) or "paper",
+)
+def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Three steps of the recipe, written out, and the means over the images of the epoch."""
+    recipe = dataclasses.replace(DOTS, epochs=1, **({"train_images": 48} | changes)).complete()
     seen = Remember()
-    train(recipe, tmp_path / "run", progress=seen)
+    run = train(recipe, tmp_path / "run", progress=seen)
     inputs = load_inputs(recipe)
+    assert inputs.train.flips == recipe.flips
+    counts = inputs.train.images.labels.bincount(minlength=10)
+    assert not recipe.balanced or len(counts.unique()) > 1
+    factors = len(inputs.train.images) / (10 * counts) if recipe.balanced else torch.ones(10)
+    (beta1, beta2), decay, weight = recipe.betas, recipe.weight_decay, recipe.weight
+    assert weight is not None
     torch.manual_seed(derived_seed(recipe.seed, "weights"))
     model = build(recipe, 10, 8)
     moments = {name: [torch.zeros_like(p), torch.zeros_like(p)] for name, p in model.named_parameters()}
-    losses = []
+    losses, sums = [], torch.zeros(3)
     for step in range(3):
         images, labels = inputs.train.batch(0, step)
         output = model(images)
-        log_head, log_patches = output.logits.log_softmax(1), output.scores.log_softmax(1)
-        head = -torch.stack([log_head[n, y] for n, y in enumerate(labels)]).mean()
-        patches = -torch.stack([log_patches[n, y].mean() for n, y in enumerate(labels)]).mean()
-        loss = 0.5 * head + 0.5 * patches
+        log_head, log_patches = output.logits.log_softmax(1), output.scores.log_softmax(1).mean((2, 3))
+        target = recipe.label_smoothing / 10 + (1 - recipe.label_smoothing) * torch.eye(10)
+        head, patches = (
+            -torch.stack([factors[y] * (target[y] * log[n]).sum() for n, y in enumerate(labels)]).mean()
+            for log in (log_head, log_patches)
+        )
+        loss = (1 - weight) * head + weight * patches
         model.zero_grad()
         loss.backward()
-        losses.append(loss.item())
+        losses.append(loss.item() * len(labels))
+        right = (log_head.argmax(1) == labels).float().mean()
+        sums += torch.stack([head, patches, right]).detach() * len(labels)
         with torch.no_grad():
             for name, p in model.named_parameters():
-                g, (m, v), t = p.grad + 1e-4 * p, moments[name], step + 1
-                m.mul_(0.9).add_(0.1 * g)
-                v.mul_(0.999).add_(0.001 * g * g)
-                p.sub_(1e-3 * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8))
-    means = [sum(losses[:n]) / n for n in (1, 2, 3)]
+                g, (m, v), t = p.grad + decay * p, moments[name], step + 1
+                m.mul_(beta1).add_((1 - beta1) * g)
+                v.mul_(beta2).add_((1 - beta2) * g * g)
+                p.sub_(1e-3 * (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + 1e-8))
+    images = len(inputs.train.images)
+    means = [sum(losses[:n]) / min(images, 16 * n) for n in (1, 2, 3)]
     assert seen.losses == pytest.approx(means, rel=1e-4)
+    record = run.metrics[0]
+    found = [record["head"], record["patches"], record["accuracy"]]
+    assert found == pytest.approx((sums / images).tolist(), rel=1e-4)
+    assert record["loss"] == pytest.approx(means[-1], rel=1e-4)
 
 
 class Remember(Progress):
@@ -208,9 +228,23 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, monkeypatch: 
         train(DOTS, tmp_path / "run", checkpoint_seconds=0)
 
 
-def test_the_images_grow_as_the_recipe_specifies(tmp_path: Path) -> None:
+def test_images_grow_and_the_rate_follows_its_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides, rates = [], []
+    step = Training.train_step
+
+    def recorded(self: Training, side: int) -> None:
+        hook = self.model.register_forward_pre_hook(lambda module, inputs: sides.append(inputs[0].shape[-1]))
+        step(self, side)
+        hook.remove()
+        rates.append(self.optimizer.param_groups[0]["lr"])
+
+    monkeypatch.setattr(Training, "train_step", recorded)
     recipe = Recipe.fast("rn20", "tiny", epochs=3, start_scale=0.5, train_images=40, batch_size=20)
-    assert [record["image_side"] for record in train(recipe, tmp_path / "run").metrics] == [8, 12, 16]
+    run = train(recipe, tmp_path / "run")
+    assert [record["image_side"] for record in run.metrics] == [8, 12, 16]
+    assert sides == [8, 8, 12, 12, 16, 16]
+    assert rates == pytest.approx([learning_rate(recipe.complete(), step, 6) for step in range(6)])
+    assert max(rates) > 2 * rates[-1] > 0
 
 
 class Busy:

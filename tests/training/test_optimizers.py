@@ -43,6 +43,16 @@ def network() -> nn.Module:
     )
 
 
+@pytest.mark.parametrize("name", ["adam", "adam-kernels", "adamw", "muon"])
+def test_an_optimizer_has_the_settings_of_the_recipe(name: str) -> None:
+    recipe = Recipe("rn26", "cifar10", optimizer=name, lr=0.03, betas=(0.8, 0.95), weight_decay=0.07)
+    groups = make_optimizer(recipe, network()).param_groups
+    assert max(group["lr"] * group.get("scale", 1.0) for group in groups) == pytest.approx(0.03)
+    assert max(group["weight_decay"] for group in groups) == pytest.approx(0.07)
+    for group in groups:
+        assert group.get("betas", (0.8, 0.95)) == (0.8, 0.95)
+
+
 def test_kernels_are_the_weights_of_hidden_convolutions() -> None:
     kernels, rest = group_parameters(network().parameters())
     assert [tuple(kernel.shape) for kernel in kernels] == [(6, 8, 3, 3)]

@@ -17,7 +17,7 @@ from tembed.errors import TembedError
 from tembed.models import Network, register_model
 from tembed.reporting.progress import Progress
 from tembed.training import Recipe, Run, load_trained, optimizer_names, register_optimizer, train
-from tembed.training.run import run_name
+from tembed.training.run import checkpoint_digest, run_name
 
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -193,6 +193,16 @@ def test_an_optimizer_whose_state_cannot_be_saved_is_refused(tmp_path: Path) -> 
         train(recipe, tmp_path / "run")
 
 
+def test_constants_of_ones_own_change_the_name_and_the_checkpoints() -> None:
+    maximizers.register("tempered", lambda channels, temperature: nn.Softmax(1), {"temperature": 0.5})
+    recipes = [
+        Recipe("rn20", "dots", maximizer="tempered", constants=(("temperature", value),)).complete()
+        for value in (0.5, 2.0)
+    ]
+    assert len({run_name(recipe) for recipe in recipes}) == 2
+    assert len({checkpoint_digest(recipe) for recipe in recipes}) == 2
+
+
 def test_a_record_of_a_run_is_read_without_the_plugin_it_was_trained_with() -> None:
     plain = Recipe("rn20", "dots", optimizer="averaging", maximizer="tempered").plain()
     recipe = Recipe.from_plain(plain | {"constants": {"temperature": 0.5}})
@@ -211,10 +221,20 @@ def test_a_second_registration_under_a_name_is_refused() -> None:
 
 def test_a_batch_of_one_image_trains(tmp_path: Path) -> None:
     """BN normalises over the pixels of the image; with one step per image, an epoch has as many steps as images."""
-    run = train(Recipe("rn26-embed", "dots", epochs=1, batch_size=1, train_images=10), tmp_path / "run")
-    assert 0 <= run.metrics[0]["accuracy"] <= 1
-    last = train(Recipe("rn26-embed", "dots", epochs=1, batch_size=5, train_images=11), tmp_path / "last")
-    assert last.metrics[0]["loss"] > 0
+    for images, batch, steps in ((10, 1, 10), (11, 5, 3)):
+        seen = Steps()
+        recipe = Recipe("rn26-embed", "dots", epochs=1, batch_size=batch, train_images=images)
+        run = train(recipe, tmp_path / str(batch), progress=seen)
+        assert seen.steps == steps
+        assert run.result is not None
+        assert run.result["train_images"] == images
+
+
+class Steps(Progress):
+    steps = 0
+
+    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+        self.steps += "loss" in numbers
 
 
 @pytest.mark.parametrize(("side", "count", "batch", "allowed"), [(2, 11, 5, True), (1, 11, 5, False), (1, 10, 5, True)])

@@ -56,12 +56,17 @@ def test_weights_of_a_finished_run_know_its_result(run: Run, tmp_path: Path) -> 
     assert "result" not in load_trained(unfinished).about
 
 
-def test_half_precision_halves_the_file_and_keeps_the_accuracy(run: Run, tmp_path: Path) -> None:
+def test_half_precision_halves_the_file_and_keeps_three_digits(run: Run, tmp_path: Path) -> None:
     small = tmp_path / "small.safetensors"
     export_weights(run.folder, small, half=True)
     assert small.stat().st_size < 0.55 * run.best_path.stat().st_size
-    assert evaluate(small).accuracy == pytest.approx(evaluate(run.folder).accuracy, abs=0.051)
-    assert load(small).head.weight.dtype == torch.float32
+    rounded = load(small)
+    for name, tensor in load(run.folder).state_dict().items():
+        found = rounded.state_dict()[name]
+        assert found.dtype == tensor.dtype
+        torch.testing.assert_close(
+            found, tensor, rtol=1e-3 if tensor.ndim > 1 else 0, atol=1e-7 if tensor.ndim > 1 else 0
+        )
 
 
 def test_saved_names_contain_no_wrapper_prefixes(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def forward(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """``relu(x * scale + shift)``."""
-    y = torch.empty(x.shape, memory_format=torch.channels_last)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     loaded().tembed_bn_relu(_layout(x), x, scale, shift, y)
     return y
 
@@ -166,7 +166,7 @@ def backward(
     ``x`` is a whole map. ``g_input`` is added to the map's gradient.
     """
     layout, *scratch = _prepare(x)
-    line = torch.zeros(2 * x.shape[1])
+    line = x.new_zeros(2 * x.shape[1])
     dx, dgamma, dbeta = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
     g = g.contiguous(memory_format=torch.channels_last)
     if g_input is not None:
@@ -219,4 +219,4 @@ def _prepare(x: Tensor) -> tuple[MapLayout, Tensor, Tensor]:
     """The layout, and each thread's scratch memory for sums, in float64 and in float32."""
     layout = _layout(x)
     size = layout.threads * 2 * layout.channels
-    return layout, torch.empty(size, dtype=torch.float64), torch.empty(size)
+    return layout, x.new_empty(size, dtype=torch.float64), x.new_empty(size)

@@ -105,7 +105,8 @@ def weight_gradient(g: Tensor, x: Tensor, stride: int = 1) -> Tensor:
     ``g``, the gradient of the output, may be a slice of a map's channels. Falls back to torch where the kernel does
     not apply.
     """
-    fits = fills_tiles(x.shape[1], g.shape[1]) and is_map(x) and g.dtype == x.dtype and MapSlice.has_layout(g)
+    fits = fills_tiles(x.shape[1], g.shape[1]) and is_map(x) and len(x) > 0
+    fits = fits and g.dtype == x.dtype and MapSlice.has_layout(g)
     library = load() if fits else None
     if library is None:
         return conv2d_weight(x, (g.shape[1], x.shape[1], 3, 3), g, stride, padding=1)
@@ -117,8 +118,8 @@ def weight_gradient(g: Tensor, x: Tensor, stride: int = 1) -> Tensor:
     g_room = chunk_images * chunk_rows * g_width * out
     x_room = chunk_images * ((chunk_rows - 1) * stride + 3) * ((g_width - 1) * stride + 3) * IN_TILE
     # The result has its own memory: a view of the sums of all threads would keep them all alive in `.grad`.
-    result = torch.empty(out, 3, 3, channels)
-    sums, copies = torch.empty(threads - 1, *result.shape), torch.empty(threads * (g_room + x_room))
+    result = x.new_empty(out, 3, 3, channels)
+    sums, copies = x.new_empty(threads - 1, *result.shape), x.new_empty(threads * (g_room + x_room))
     sizes = (images, height, width, channels, g_height, g_width, out, pixel_step(g), 3, stride, 1)
     shape = ConvShape(*sizes, chunk_images, chunk_rows, threads)
     library.tembed_conv_weight(shape, x, g, result, sums, copies, g_room, g_room + x_room)

@@ -85,8 +85,9 @@ class DenseStageFunction(torch.autograd.Function):
     def forward(ctx: Any, layers: Sequence[DenseLayerModules], x: Tensor, *weights: Tensor) -> Tensor:
         width, growth = x.shape[1], layers[0].grow.out_channels
         full = width + len(layers) * growth
-        stage = torch.empty((len(x), full, *x.shape[2:]), memory_format=torch.channels_last)
-        mean, variance, count = torch.empty(full), torch.empty(full), stage.numel() // full
+        shape = (len(x), full, *x.shape[2:])
+        stage = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        mean, variance, count = x.new_empty(full), x.new_empty(full), stage.numel() // full
 
         def append(start: int, channels: Tensor) -> None:
             end = start + channels.shape[1]
@@ -145,7 +146,7 @@ def _zero_padded(x: Tensor, dim: int = 0) -> Tensor:
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // VECTOR) * VECTOR
     layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
-    padded = torch.empty(shape, memory_format=layout).zero_()
+    padded = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=layout).zero_()
     padded.narrow(dim, 0, x.shape[dim]).copy_(x)
     return padded
 

@@ -76,7 +76,7 @@ def perturbed_backward(
 ) -> tuple[Tensor, Tensor]:
     """``J^T g`` for the activations and for ``mu``."""
     grad = _empty_result(a, dim)
-    grad_mu = torch.zeros(a.movedim(dim, -1).shape[:-1])
+    grad_mu = a.new_zeros(a.movedim(dim, -1).shape[:-1])
     if a.numel():
         if g.stride() != grad.stride():
             g = torch.empty_like(grad).copy_(g)
@@ -134,5 +134,5 @@ def _run(
     chunks = -(-pixels // LANES)
     threads = min(torch.get_num_threads(), 1 + chunks * kernels // WORK_PER_THREAD)
     integral = Integral(pixels, kernels, inner, *steps, *mu_steps, eps, low, (high - low) / (count - 1), count, threads)
-    scratch = torch.empty(threads * 7 * (kernels + 1) * LANES)
+    scratch = a.new_empty(threads * 7 * (kernels + 1) * LANES)
     library.tembed_perturbed(integral, a, mu, g, out, grad_mu, scratch)

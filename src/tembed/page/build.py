@@ -40,15 +40,23 @@ def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, mos
     for path in sorted(STATIC.rglob("*")):
         if path.is_file() and "vendor" not in path.relative_to(STATIC).parts:
             files[path.relative_to(STATIC).as_posix()] = path.read_bytes()
-    with explained(out):
-        for name in ("js", "network"):  # files of an earlier version
-            shutil.rmtree(out / name, ignore_errors=True)
+    _clear(out)
     for name, written in files.items():
         with explained(out / name):
             (out / name).parent.mkdir(parents=True, exist_ok=True)
         write_file(out / name, written)
     progress.update("page", STEPS, STEPS)
     return out / "index.html"
+
+
+def _clear(out: Path) -> None:
+    """Remove the scripts of an earlier page. Raises `TembedError` if the folder is something else."""
+    about = out / "data" / "about.js"  # the file that is written first
+    if about.is_file() and about.read_bytes().startswith(b"tembed.about"):
+        for name in ("js", "network"):
+            shutil.rmtree(out / name, ignore_errors=True)
+    elif others := [name for name in ("js", "network", "data", "index.html") if (out / name).exists()]:
+        raise TembedError(f"{out} has a {others[0]} that is not of a page of tembed: give another `out`")
 
 
 def _network(analysis: Analysis) -> dict[str, bytes]:

@@ -80,6 +80,12 @@ def test_a_log_that_cannot_be_opened_costs_only_the_log(run: GridRun) -> None:
         assert log.name == os.devnull
 
 
+def test_a_progress_note_says_how_far_a_run_is(run: GridRun) -> None:
+    ProgressFile(run).update("training", 1, 2, epoch=1, epochs=2)
+    found = run.read_progress()
+    assert (found["share"], found["epoch"]) == (0.5, 1)
+
+
 def test_a_progress_note_that_cannot_be_written_is_left_out(run: GridRun, full_disk: None) -> None:
     note = ProgressFile(run)
     note.update("training", 1, 2, epoch=1, epochs=2)

@@ -90,7 +90,8 @@ static int find_offsets(const integral *s, int64_t start, int64_t *at, int64_t *
     return s->pixels - start < LANES ? (int)(s->pixels - start) : LANES;
 }
 
-/* For each row: its distance below the largest of [a; mu] in deviations, and the smallest distance of its lanes. */
+/* For each row: its distance below the largest of [a; mu] in deviations, and the smallest distance of its lanes. A pixel
+ * whose largest value is NaN or infinite is NaN in every row. */
 static void load_chunk(const integral *s, const float *a, const float *mu, const int64_t *at, const int64_t *mu_at,
                        rows *x) {
     float top[LANES];
@@ -98,15 +99,17 @@ static void load_chunk(const integral *s, const float *a, const float *mu, const
     for (int64_t k = 0; k < s->kernels; k++)
         for (int l = 0; l < LANES; l++) {
             float v = x->below[k * LANES + l] = a[at[l] + k * s->kernel_step];
-            top[l] = v > top[l] ? v : top[l];
+            top[l] = v > top[l] || v != v ? v : top[l];
         }
+    for (int l = 0; l < LANES; l++) top[l] += top[l] - top[l]; /* infinite becomes NaN */
     for (int64_t k = 0; k <= s->kernels; k++) {
         float nearest = EXCLUDED;
         for (int l = 0; l < LANES; l++) {
             float d = s->eps * (top[l] - x->below[k * LANES + l]);
             d = d > EXCLUDED ? EXCLUDED : d; /* written so that NaN stays NaN */
             x->below[k * LANES + l] = d;
-            nearest = d >= nearest ? nearest : d; /* NaN counts as near */
+            float n = d == d ? d : -1.0f; /* NaN counts as near */
+            nearest = n < nearest ? n : nearest;
         }
         x->nearest[k] = nearest;
     }

@@ -94,11 +94,13 @@
       });
       input.addEventListener("keydown", (event) => {
         if (event.key === "Enter" && list.firstChild) list.firstChild.click();
-        if (event.key === "Escape") {
-          input.value = "";
-          list.replaceChildren();
-          input.blur();
-        }
+      });
+      input.parentElement.addEventListener("keydown", (event) => {
+        if (event.key !== "Escape") return;
+        event.stopPropagation(); // it closes the list, and not the card or the filters
+        input.value = "";
+        list.replaceChildren();
+        document.activeElement.blur();
       });
     }
 

@@ -29,6 +29,7 @@
       stage.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, at(event));
       moved = pointers.size > 1 ? Infinity : 0;
+      endBrush(null);
       brush = pointers.size === 1 && (event.shiftKey || brushing()) ? { start: at(event), element: null } : null;
     });
 

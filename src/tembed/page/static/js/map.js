@@ -37,15 +37,17 @@
       this.width = Math.max(1, this.stage.clientWidth);
       this.height = Math.max(1, this.stage.clientHeight);
       this.ratio = Math.min(2, window.devicePixelRatio || 1);
-      this.canvas.width = Math.round(this.width * this.ratio);
-      this.canvas.height = Math.round(this.height * this.ratio);
+      const [width, height] = [Math.round(this.width * this.ratio), Math.round(this.height * this.ratio)];
+      if (this.canvas.width !== width) this.canvas.width = width; // setting it clears the canvas
+      if (this.canvas.height !== height) this.canvas.height = height;
     }
 
     resize() {
       const zoom = this.zoom();
       this.measure();
       this.camera = { ...this.camera, scale: zoom * T.camera.fit(this.width, this.height).scale };
-      this.request();
+      if (this.layout && this.colours) this.draw(); // at once: the canvas is empty and would be shown so
+      else this.request();
     }
 
     zoom() {

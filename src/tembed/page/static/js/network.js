@@ -24,7 +24,7 @@
     env.wasm.wasmPaths = { mjs: URL.createObjectURL(module) };
     env.wasm.wasmBinary = await T.bytes.unzip(T.bytes.fromBase64(wasm));
     const bytes = new Uint8Array(await T.bytes.unzip(T.bytes.fromBase64(model)));
-    T.packed = null;
+    T.packed = {};
     return InferenceSession.create(bytes, { executionProviders: ["wasm"] });
   }
 

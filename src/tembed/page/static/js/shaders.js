@@ -114,7 +114,7 @@ void main() {
   vec2 pixel = origin + (uv - edge) / (1.0 - 2.0 * edge) * window.zw;
   vec3 colour = vec3(0.5);
   if (all(greaterThanEqual(pixel, vec2(0.0))) && all(lessThan(pixel, imageSize))) {
-    vec2 half_ = 0.5 / imageSize;
+    vec2 half_ = 0.5 * grid / vec2(textureSize(atlas, 0)); // half a texel, so that no other image is mixed in
     colour = texture(atlas, (image + clamp(pixel / imageSize, half_, 1.0 - half_)) / grid).rgb;
   }
   if (marks) {

@@ -13,7 +13,11 @@
       this.message = T.el("p", { class: "message", role: "status", "aria-live": "polite" });
       this.result = T.el("div", { class: "result" });
       const input = T.el("input", { type: "file", accept: "image/*", class: "file", "aria-label": "Choose an image",
-        onchange: () => input.files[0] && this.take(input.files[0]) });
+        onchange: () => {
+          const [file] = input.files;
+          input.value = ""; // so that the same file can be chosen again
+          if (file) this.take(file);
+        } });
       element.append(
         T.el("label", { class: "zone" }, T.el("b", { text: "Drop an image here" }),
           T.el("span", { text: "or anywhere on the page, or choose a file" }), input),
@@ -51,6 +55,7 @@
       this.say("Reading the image …");
       try {
         const picture = await this.read(file);
+        if (!isLatest()) return;
         this.say("Loading the network …");
         await new Promise((resolve) => setTimeout(resolve, 30)); // lets the browser show the message
         const found = await T.network.run(picture.pixels, ...this.page.patches.about.size);

@@ -21,7 +21,11 @@
       this.rows = new Map();
       if (patches.classes.length <= ALL) patches.classes.forEach((_, k) => this.row(k));
       this.add = patches.classes.length <= ALL ? null : T.el("select", { "aria-label": "Add a class",
-        onchange: () => this.set(Number(this.add.value), 0.5) },
+        onchange: () => {
+          const { value } = this.add;
+          this.add.value = "";
+          if (value !== "") this.set(Number(value), 0.5);
+        } },
         T.el("option", { text: "add a class …", value: "" }),
         ...patches.classes.map((name, k) => T.el("option", { text: name, value: k })));
       element.append(
