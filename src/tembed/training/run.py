@@ -88,8 +88,8 @@ class Run:
             return [json.loads(line) for line in self.metrics_path.read_text("utf-8").splitlines()]
         except (ValueError, RecursionError) as error:
             raise TembedError(
-                f"{self.metrics_path} is damaged ({error}): run the same command again to rewrite it; of a "
-                f"finished run, remove {self.result_path.name} first"
+                f"{self.metrics_path} is damaged ({error}): run the same command again to rewrite it (if "
+                f"the run is finished, remove {self.result_path.name} first)"
             ) from None
 
     @property

@@ -41,7 +41,7 @@ def hull_claims(networks: Networks, classes: Sequence[str], samples: HalfSamples
         return [not_measured(name, PAPER, NO_EMBEDDING)]
     if np.linalg.matrix_rank(features.values) < len(features.values):
         return [not_measured(name, PAPER, "the class vectors are linearly dependent")]
-    drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
+    drawn = samples.over_seeds(len(networks.run))
     inside = [some.mean(_weights_sum(one) <= 1 + ROUNDING) for one, some in zip(networks.run, drawn, strict=True)]
     vertices = extreme(features.mixing)
     definition = (

@@ -30,7 +30,7 @@ def look_alike_claims(
     if not pairs:
         return [not_measured(NAME, PAPER, NO_PAIRS)]
     named = [class_numbers(pair, classes) for pair in pairs]
-    drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
+    drawn = samples.over_seeds(len(networks.run))
     gaps = [approach(f, some) for f, some in zip(networks.run, drawn, strict=True)]
     within = {"no change": [samples.constant(0.0)] * len(gaps)}
     random = [

@@ -54,6 +54,10 @@ class HalfSamples:
         """Only the first few half-samples."""
         return replace(self, rows=self.rows[: 1 + resamples])
 
+    def over_seeds(self, count: int) -> list["HalfSamples"]:
+        """These half-samples for the first of several trained seeds, and all images alone for the others."""
+        return [self] + [self.first(0)] * (count - 1)
+
     def of_points(self, per_image: int) -> Iterable[NDArray[np.bool_]]:
         """The rows for points instead of images: ``(P,)`` each."""
         return (np.repeat(row, per_image) for row in self.rows)

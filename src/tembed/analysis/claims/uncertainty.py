@@ -74,7 +74,7 @@ def _evidence(networks: Networks, form: Form, samples: HalfSamples, vectors: int
     Being near a class vector, or between two of them, refers to the class vectors themselves. Any distinct ones have
     about the same patches near them, so random ones are a control only for the length of ``f'``.
     """
-    drawn = [samples] + [samples.first(0)] * (len(networks.run) - 1)
+    drawn = samples.over_seeds(len(networks.run))
     within = {"no difference": [samples.constant(0.0)] * len(drawn)}
     random = {}
     if vectors is not None:

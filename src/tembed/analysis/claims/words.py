@@ -21,8 +21,8 @@ def word_claims(networks: Networks, words: Words, samples: HalfSamples, seed: in
     count = len(words.sizes)
     words_of = [words, *(find_words(one, count, seed) for one in networks.run[1:])]
     found = [
-        shared_words(one, its, samples if its is words else samples.first(0))
-        for one, its in zip(networks.run, words_of, strict=True)
+        shared_words(one, its, some)
+        for one, its, some in zip(networks.run, words_of, samples.over_seeds(len(words_of)), strict=True)
     ]
     within = {"classes outside the mixture": [outside for _, outside in found]}
     blank = [shared_words(one, find_words(one, count, seed), samples)[0] for one in networks.untrained]
