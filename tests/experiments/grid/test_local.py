@@ -68,6 +68,27 @@ def test_a_grid_that_is_stopped_killed_and_run_twice_at_once_leaves_the_same_bit
     assert left_by(out) == alone
 
 
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_second_ctrl_c_kills_workers_that_do_not_stop(mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    grid = start_grid(mine, out, "--jobs", "2", "--threads", "1")
+    wait_until_training(grid, out, runs=2, count=1)
+    for child in Path(f"/proc/{grid.pid}/task/{grid.pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGSTOP)  # it can neither save nor exit
+    grid.send_signal(signal.SIGINT)
+    assert grid.stderr is not None
+    for line in grid.stderr:
+        if "stopping: the runs save their state" in line:
+            break
+    assert grid.poll() is None
+    grid.send_signal(signal.SIGINT)
+    output, errors = grid.communicate(timeout=60)
+    assert grid.returncode == 128 + signal.SIGINT, errors
+    assert "2 are unfinished; run the same command again to continue" in output
+    assert not any(run.in_use() for run in locate_runs(load_grid(str(mine)).recipes, out)), "a worker is alive"
+
+
 FAILING = """
 preset = "fast"
 data = "dots"

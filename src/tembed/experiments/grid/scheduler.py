@@ -33,7 +33,7 @@ class Outcome:
     """finished before this command, or meanwhile by another one"""
     failed: dict[GridRun, str] = field(default_factory=dict)
     stopped: list[GridRun] = field(default_factory=list)
-    """started, and stopped with their state saved"""
+    """started, and stopped or killed; they resume from their last checkpoint"""
     not_started: list[GridRun] = field(default_factory=list)
 
     @property
@@ -83,9 +83,12 @@ class Scheduler:
                 time.sleep(POLL_SECONDS)
             if self.stop_request.number is not None:
                 self._stop()
+        except KeyboardInterrupt:  # a second request, at any moment: do not wait
+            self.engine.stop(kill=True)
         finally:
             self.engine.close()
             self.progress.close()
+        self._add_unfinished()
         return self.outcome
 
     def _enqueue(self, run: GridRun) -> None:
@@ -154,18 +157,19 @@ class Scheduler:
 
     def _stop(self) -> None:
         self.progress.say("stopping: the runs save their state")
-        number = self.stop_request.number
         self.engine.stop()
-        try:
-            while self.running:
-                for ended in self.engine.poll():
-                    self._handle_exit(ended)
-                time.sleep(POLL_SECONDS / 2)
-        except KeyboardInterrupt:  # a second request: do not wait
-            self.engine.stop(kill=True)
-            self.outcome.stopped += self.running
-        self.stop_request.number = number
-        self.outcome.not_started += [*self.waiting, *self.elsewhere]
+        while self.running:
+            for ended in self.engine.poll():
+                self._handle_exit(ended)
+            time.sleep(POLL_SECONDS / 2)
+
+    def _add_unfinished(self) -> None:
+        """Add the runs without an outcome. The queues are not asked: an interrupt can leave a run in none of them."""
+        outcome = self.outcome
+        ended = {*outcome.finished, *outcome.already_finished, *outcome.failed, *outcome.stopped, *outcome.not_started}
+        for run in self.runs:
+            if run not in ended:
+                (outcome.stopped if run in self.running else outcome.not_started).append(run)
 
     def _show(self) -> None:
         done = len(self.outcome.finished) + len(self.outcome.already_finished)
