@@ -80,6 +80,22 @@ def test_single_seeds_are_marked(tmp_path: Path) -> None:
     assert re.search(r"\| RN26-Ours - RN26 \| CIFAR-10 \| -0\.16 \[-0\.96, \+0\.64\] \| 1 and 1 \| needs two", text)
 
 
+def test_a_variant_of_the_block_is_compared_with_the_baseline_trained_in_the_same_way(put: Put, tmp_path: Path) -> None:
+    put(Recipe.fast("rn26", "cifar10", averaging=0.2), 80.0)
+    put(Recipe.fast("rn26", "cifar10"), 60.0)  # another regime
+    put(Recipe.fast("rn26", "cifar10", averaging=0.2), 50.0, sha256="b" * 64)  # another copy
+    put(Recipe.fast("rn26-embed", "cifar10", averaging=0.2, norm_shortcut=True), 83.0)
+    put(Recipe.fast("rn26-embed", "cifar10", averaging=0.2), 81.0)
+    text = report(put, tmp_path)
+    pairs = re.findall(r"\| (RN26-Ours.* - .*? \| .*? \| .*?) \[", text)
+    assert pairs == [
+        "RN26-Ours - RN26 | CIFAR-10 | +1.00",
+        "RN26-Ours, with norm shortcut - RN26 | CIFAR-10 | +3.00",
+    ]
+    assert "| RN26-Ours | 81.00 | 91.06 |" in text  # Table 1 is about the paper's own network
+    assert "| RN26-Ours | 83.00 |" not in text
+
+
 def full(put: Put) -> None:
     for (model, data), value in ACCURACY.items():
         if (model, data) == ("dn100", "cifar100"):
@@ -166,6 +182,8 @@ def test_the_fields_of_the_network_and_its_loss_are_derived_from_the_registered_
 def test_the_title_of_a_network_names_what_differs_from_table_1() -> None:
     assert network_title(Recipe.fast("rn26-embed", "cifar10").complete()) == "RN26-Ours"
     assert network_title(Recipe.fast("rn26-embed", "cifar10", weight=0.25).complete()) == "RN26-Ours, lambda 0.25"
+    plain = Recipe.fast("rn26-embed", "cifar10", norm_shortcut=True, smooth_shortcut=False).complete()
+    assert network_title(plain) == "RN26-Ours, without smooth shortcut, with norm shortcut"
     swapped = Recipe.fast("rn26", "cifar10", maximizer="entropic", mu=3.0).complete()
     assert network_title(swapped) == "RN26, maximizer entropic, mu 3.0, eta 17.0, eps 1.0"
 

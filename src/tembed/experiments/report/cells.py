@@ -122,6 +122,8 @@ def network_title(recipe: Recipe) -> str:
             continue
         if name == "constants":
             words += [f"{constant} {number:g}" for constant, number in value]
+        elif isinstance(value, bool):
+            words.append(f"{'with' if value else 'without'} {name.replace('_', ' ')}")
         else:
             words.append(f"{'lambda' if name == 'weight' else name.replace('_', ' ')} {value}")
     return ", ".join(words)

@@ -43,7 +43,7 @@ def report_elements(read: RunsRead) -> list[Element]:
     not_measured = []
     for section, why_not in (
         (table1(regimes), "Table 1: no network of the paper has a finished run"),
-        (block_against_baseline(regimes), "the block against its baseline: no such pair was trained in the same way"),
+        (block_against_baseline(cells), "the block against its baseline: no such pair was trained in the same way"),
         (claims(regimes), "the claims of §4.1 and §4.2: every one needs two networks trained in the same way"),
         (lambda_figure(cells), "lambda (Fig. 4): no network was trained at two values"),
         (maximizer_figure(cells), "maximizers (Fig. 3): no run of RN20 is finished"),
