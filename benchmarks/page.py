@@ -8,7 +8,6 @@ density; the ratios are to its CPU time, which covers all threads and depends li
 
 import argparse
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.chromium import Tab, running  # type: ignore[import-not-found]
+from support.chromium import Tab, find_browser, running  # type: ignore[import-not-found]
 
 VIEWS = {"whole map, density": 0.0, "fading in, 9 px": 9.0, "pictures, 14 px": 14.0, "pictures, 40 px": 40.0}
 """Views by the width of a picture; 0 is the whole map."""
@@ -57,7 +56,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--frames", type=int, default=30)
     arguments = parser.parse_args()
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    browser = find_browser()
     if browser is None:
         sys.exit("no browser on the PATH")
     size = sum(path.stat().st_size for path in arguments.folder.rglob("*") if path.is_file())

@@ -1,17 +1,15 @@
 """Fixtures for the tests of every folder."""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Generator
 
 import pytest
+from support.chromium import find_browser
 from support.fixtures import use_worlds as use_worlds
 from support.fixtures import worlds as worlds
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-"""The browsers that tests/setup.sh looks for."""
 NO_BROWSER = "no browser on the PATH: install chromium (as root on Debian: apt-get install chromium)"
 
 
@@ -23,7 +21,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 @pytest.fixture(scope="session")
 def browser() -> str:
     """The path of the first browser on the PATH. Without one the test is skipped; in CI it fails."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = find_browser()
     if path is not None:
         return path
     if os.environ.get("CI") == "true":

@@ -1,7 +1,7 @@
 """Make the figures and the table of verdicts of the README: python docs/figures/make.py ANALYSIS EXPLAINED.png
 
     tembed analyze rn26-embed/cifar10 --baseline rn26/cifar10 --out ANALYSIS
-    tembed explain rn26-embed/cifar10 IMAGE.png --out EXPLAINED
+    tembed explain rn26-embed/cifar10 truck.png --out EXPLAINED   # the ninth truck of the test images, enlarged
 
 Shrinks the pictures to the width of the README, in full colour, and copies the claims to results/analysis.
 """

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors import safe_open
 from torch import nn
 
 import tembed
 from tembed import attach, create_model, load, save_pretrained
+from tembed.cli.main import main
 from tembed.errors import TembedError
 from tembed.export import model_card
 from tembed.export.hub import CARD, CONFIG, WEIGHTS, _config
@@ -69,10 +71,19 @@ def test_a_trained_network_comes_back_with_all_that_is_known(folder: Path) -> No
     assert after.about == before.about
 
 
-def test_commands_accept_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, worlds: Path) -> None:
+def test_evaluate_takes_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, worlds: Path) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(worlds))
     with pytest.raises(TembedError, match="does not have the classes"):
         evaluate(folder, data="dots")
+
+
+def test_explain_takes_the_folder(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)).save(picture)
+    for source, out in (("rn26-embed/cifar10", "shipped"), (str(folder), "hub")):
+        assert main(["explain", source, str(picture), "--out", str(tmp_path / out)]) == 0
+    pages = [(tmp_path / out / "picture.png").read_bytes() for out in ("shipped", "hub")]
+    assert pages[0] == pages[1]
 
 
 def test_a_network_of_unknown_training_comes_back(own: nn.Module, tmp_path: Path) -> None:
@@ -190,6 +201,16 @@ def test_a_shipped_card_is_the_card_of_its_weights(name: str, tmp_path: Path) ->
     card = model_card(config, name)
     assert f'model = tembed.load("{name}")' in card
     assert shipped()[name].with_suffix(".md").read_text() == card
+
+
+def test_a_card_names_the_settings_that_differ_from_the_preset(own: nn.Module, tmp_path: Path) -> None:
+    config = json.loads((save_pretrained(own, tmp_path / "own", classes=CLASSES) / CONFIG).read_text())
+    for changes, said in (
+        ({}, "those of the preset"),
+        ({"averaging": 0.2, "flips": "alternating"}, "flips = alternating, averaging = 0.2"),
+    ):
+        recipe = Recipe.fast("rn20", "cifar10", **changes).complete().plain()
+        assert f"| other settings | {said} |" in model_card(config | {"recipe": recipe})
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))

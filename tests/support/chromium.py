@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -30,6 +31,15 @@ FLAGS = [
 ]
 PATIENCE = 60.0
 """Seconds to wait for an answer or a condition before the test fails."""
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+"""The browsers that tests/setup.sh looks for."""
+
+
+def find_browser() -> str | None:
+    """The path of the first browser on the PATH."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 class Browser:

@@ -9,6 +9,7 @@ from typing import Any
 from tembed.models import is_foreign, parse_foreign
 from tembed.paper import ACCURACY, LABELS
 from tembed.training import Recipe
+from tembed.training.recipe import PRESETS
 
 UNKNOWN = "not recorded"
 PAPER = "*Feature Embedding by Template Matching as a ResNet Block* (BMVC 2022)"
@@ -105,11 +106,21 @@ def _recipe(recipe: Recipe | None, name: str | None) -> str:
         "batch": recipe.batch_size,
         "optimizer": f"{recipe.optimizer}, rate {recipe.lr:g} ({recipe.schedule}), decay {recipe.weight_decay:g}",
         "lambda (Eq. 3.1)": "no patch loss" if recipe.weight is None else f"{recipe.weight:g}",
+        "other settings": _unusual(recipe) or "those of the preset",
         "options of the network": ", ".join(f"{k} = {v}" for k, v in recipe.model_options().items()) or "none",
         "seed": recipe.seed,
     }
     where = "`config.json`" if name is None else "The weights file"
     return _table(rows) + f"\n\n{where} has every field of the recipe."
+
+
+def _unusual(recipe: Recipe) -> str:
+    """The settings of the training that are in no other row and differ from those of the preset."""
+    preset = recipe.preset if recipe.preset in PRESETS else "paper"
+    usual = Recipe.from_preset(preset, recipe.model, recipe.data)
+    names = ("betas", "start_scale", "flips", "averaging", "label_smoothing", "balanced")
+    changed = [name for name in names if getattr(recipe, name) != getattr(usual, name)]
+    return ", ".join(f"{name} = {getattr(recipe, name)}" for name in changed)
 
 
 def _score(model: str, recipe: Recipe | None, about: Mapping[str, Any], result: Mapping[str, Any]) -> str:

@@ -87,7 +87,7 @@ class Recipe:
     smooth_shortcut: bool | None = None
     """2x2 mean before the block's shortcut (appendix A): on for cifar10 only, in RN and WRN"""
     norm_shortcut: bool = False
-    """batch norm before the block's shortcut, which keeps f' from becoming negligible; not in the paper"""
+    """batch norm before the block's shortcut, which keeps the share of f' larger; not in the paper"""
     maximizer: str | None = None
     """what follows the 3x3 convolutions of RN (§4.1): bn-relu (default), entropic, perturbed(-sampled), one-hot"""
     mu: float | None = None
