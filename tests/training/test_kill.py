@@ -38,7 +38,7 @@ def test_six_runs_killed_at_random_moments(name: str, number: int, alone: Alone,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stopped_run_saves_and_resumes_from_that_step(
     number: int, alone: Alone, tmp_path: Path, worlds: Path
 ) -> None:

@@ -35,6 +35,11 @@ def test_a_run_without_a_block_gets_a_report_on_its_units(
     assert [claim["value"]["value"] for claim in record["claims"][:2]] == [1.0, 1.0]
     assert [claim["weights"]["verdict"] for claim in record["claims"][:2]] == ["holds", "holds"]
 
+    hub = tmp_path / "hub"
+    assert main(["export", str(weights), "--hub", str(hub)]) == 0
+    assert main(["analyze", str(hub), "--images-per-class", "4"]) == 0
+    assert json.loads((hub / "analysis" / "claims.json").read_text())["claims"] == record["claims"]
+
 
 def test_a_network_without_units_and_scores_is_refused(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -43,6 +43,14 @@ def test_a_palette_is_looked_up() -> None:
     assert (decode(encoded(image)) == np.asarray(image.convert("RGB"))).all()
 
 
+def test_an_animation_is_its_first_frame() -> None:
+    frames = [Image.new("P", (6, 6), colour) for colour in (1, 2, 3)]
+    for frame in frames:
+        frame.putpalette([0, 0, 0, 250, 0, 0, 0, 250, 0, 0, 0, 250])
+    seen = decode(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]))
+    assert (seen == (250, 0, 0)).all()
+
+
 def test_transparent_pixels_become_white() -> None:
     alpha = np.zeros((6, 6), np.uint8)
     alpha[:3] = 255

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,36 @@ def test_noise_differs_by_process_and_the_first_has_the_noise_of_a_single_one() 
     keys = [Share(rank, 3).noise_key for rank in range(3)]
     assert len(set(keys)) == 3
     assert keys[0] == SINGLE_PROCESS.noise_key == ()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{"precision": "bf16-mixed"}, {"compile": True}])
+def test_half_precision_and_compilation_train_nearly_alike(
+    options: dict[str, Any], worlds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compilation without machine code, which takes minutes: it traces the same graphs and runs them."""
+    compiled: list[object] = []
+
+    def traced(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+        compiled.append(function)
+        return compiler(function, **settings, backend="aot_eager")
+
+    compiler = torch.compile
+    monkeypatch.setattr(torch, "compile", traced)
+    recipe = dataclasses.replace(RECIPE, epochs=1)
+    plain, other = Losses(), Losses()
+    alone = train(recipe, tmp_path / "plain", root=worlds, hardware=Hardware(accelerator="cpu"), progress=plain)
+    hardware = Hardware(accelerator="cpu", **options)
+    run = train(recipe, tmp_path / "other", root=worlds, hardware=hardware, progress=other)
+    said = summary(run)["environment"]
+    assert (said["precision"], said["compiled"]) == (hardware.precision, hardware.compile)
+    assert bool(compiled) == hardware.compile
+    assert other.means[0] == pytest.approx(plain.means[0], rel=2e-2)
+    assert other.means != plain.means, "the option changed nothing"
+    assert [(name, t.shape, t.dtype) for name, t in load(run.folder).state_dict().items()] == [
+        (name, t.shape, t.dtype) for name, t in load(alone.folder).state_dict().items()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from tembed.cli.main import main
 from tembed.data.readers.images import decode
 from tembed.data.readers.pictures import find_files
 from tembed.errors import TembedError
-from tembed.training import load_trained, predict
+from tembed.training import load_trained, predict, prediction
 from tembed.training.prediction import Prediction, each_prediction
 from tembed.training.prediction.predicting import BATCH
 
@@ -146,6 +149,23 @@ def test_the_command_writes_a_table(
     assert main(["predict", source, "photos/0.png", "--quiet"]) == 0
     name, p = expected[0].top()[0]
     assert capsys.readouterr().out.startswith(f"photos/0.png: {name} {p:.2f}, ")
+
+
+def test_ctrl_c_keeps_the_predictions_that_are_done(
+    weights: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*given: Any, **options: Any) -> Iterator[Prediction]:
+        each = each_prediction(*given, **options)
+        yield next(each)
+        yield next(each)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.chdir(photos.parent)
+    monkeypatch.setattr(prediction, "each_prediction", interrupted)
+    assert main(["predict", str(weights / "rn26.safetensors"), "photos", "--out", "p.csv"]) == 130
+    assert capsys.readouterr().out == "2 images: p.csv\n"
+    rows = list(csv.DictReader(io.StringIO(Path("p.csv").read_text("utf-8"))))
+    assert [row["file"] for row in rows] == ["photos/0.png", "photos/1.png"]
 
 
 @pytest.mark.parametrize(
