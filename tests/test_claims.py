@@ -35,6 +35,14 @@ def test_a_claim_must_beat_every_control() -> None:
     assert beats([good, close]).p == 0.2
 
 
+def test_a_claim_that_holds_names_the_control_with_the_weakest_evidence() -> None:
+    noisy, near = control("noisy", 0.3, 0.01), control("near", 0.05, 1e-6)
+    assert beats([noisy, near]).why == "ahead of all 2 controls; least surely of: noisy, +0.300 [+0.200, +0.400]"
+    assert beats([near]).why == "ahead of its only control: near, +0.050 [-0.050, +0.150]"
+    seeds = [Seeds("noisy", (0.9, 1.0, 1.1), (0.1, 0.4, 0.1)), Seeds("near", (0.9, 1.0, 1.1), (0.8, 0.9, 1.0))]
+    assert over_seeds(seeds).why == "n = 3; ahead of all controls; least surely of: noisy, +0.800"
+
+
 def test_one_of_many_controls_ahead_by_chance_does_not_refute_a_claim() -> None:
     """Among 20 controls that are equal to the claim, one is usually ahead at p < 0.05."""
     assert beats([control("one", -0.1, 0.97)]).verdict == "does not hold"

@@ -126,8 +126,8 @@ def beats(controls: Sequence[Control]) -> Judgement:
         how, shown = "behind", min(controls, key=lambda control: control.against)
     else:
         shown = max(controls, key=lambda control: (control.p, -control.difference.value))
-        ahead = "ahead of its only control" if len(controls) == 1 else f"ahead of all {len(controls)} controls; closest"
-        how = ahead if verdict == "holds" else "not clearly ahead of"
+        all_of_them = "its only control" if len(controls) == 1 else f"all {len(controls)} controls; least surely of"
+        how = f"ahead of {all_of_them}" if verdict == "holds" else "not clearly ahead of"
     return Judgement(verdict, f"{how}: {shown.name}, {shown.difference.signed()}", p, against)
 
 
@@ -185,7 +185,8 @@ def over_seeds(comparisons: Sequence[Seeds], *, less: bool = False) -> Judgement
     tails = [one_sided(gap, *one.error()) for gap, one in zip(gaps, comparisons, strict=True)]
     p, against = max(tail for tail, _ in tails), _any_of([tail for _, tail in tails])
     verdict = decide(p, against)
-    how = {"holds": "ahead of all controls; closest", "does not hold": "behind"}.get(verdict, "not clearly ahead of")
+    hows = {"holds": "ahead of all controls; least surely of", "does not hold": "behind"}
+    how = hows.get(verdict, "not clearly ahead of")
     if verdict == "does not hold":
         shown = min(range(len(tails)), key=lambda i: tails[i][1])
     else:
