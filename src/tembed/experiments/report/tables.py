@@ -164,8 +164,10 @@ def claims(regimes: Regimes) -> list[Element]:
             "We read each claim as comparisons on every dataset; all of them must hold, or more than half if the paper "
             f"says mostly. For these weights: tested over the choice of test images, with the binomial error of each "
             "accuracy, which is larger than that of a paired test. For the method: tested over seeds; with fewer than "
-            f"{SEEDS} of a network the verdict is unclear. Both are corrected across the claims of a table by Holm's "
-            f"method, at p < {LEVEL}. A claim does not hold if the opposite is significant, and is unclear otherwise."
+            f"{SEEDS} of a network the verdict is unclear. Both tests are one-sided, at p < {LEVEL}, and corrected "
+            "across the claims of a table by Holm's method. A claim does not hold if the opposite is significant, and "
+            "is unclear otherwise. The intervals are two-sided (95 %), so a claim can hold although its interval just "
+            "includes 0."
         ),
         Items(tuple(f"{claim.text} Read as: {claim.reading}." for claim in CLAIMS)),
         Heading("On the paper's own Table 1", 3),
