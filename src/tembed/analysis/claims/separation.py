@@ -30,6 +30,7 @@ NO_GROUPS = "the dataset has no super-classes and none were given"
 OUTPUT, INPUT, BASELINE = "block output", "block input", "baseline"
 REMNANT = 0.1
 """Super-classes count as separate if purity covers more than this share of the way from an untrained network to 1."""
+LIMIT = f"{100 * REMNANT:.0f} % of the way from untrained to 1"
 DEFINITIONS = {
     "class purity": f"mean share of the {K} nearest patches from other images that show the patch's class",
     "super-class purity": f"mean share of the {K} nearest patches from other images that show its super-class",
@@ -199,7 +200,7 @@ def _before(
         f"super-class purity before the block; the limit is {REMNANT:.0%} of the way from untrained networks (or "
         "chance, if that is higher) to 1"
     )
-    evidence = Evidence([numbers[key] for numbers in found], {"limit": [limit] * len(found)})
+    evidence = Evidence([numbers[key] for numbers in found], {LIMIT: [limit] * len(found)})
     return claim(name, PAPER, definition, evidence, less=True)
 
 
