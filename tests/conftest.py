@@ -6,12 +6,17 @@ import sys
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 from support.chromium import find_browser
 from support.fixtures import use_worlds as use_worlds
 from support.fixtures import worlds as worlds
 
 NO_BROWSER = "no browser on the PATH: install chromium (as root on Debian: apt-get install chromium)"
 
+
+# The same examples each time, and no limit for their time, which a busy machine would exceed.
+settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+settings.load_profile("suite")
 
 # Under nohup, or in the background of a script, these are ignored, and so they would be in every process of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)

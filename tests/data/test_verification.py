@@ -63,7 +63,15 @@ def test_a_changed_file_with_its_old_time_is_noticed(images: Path) -> None:
         load("pets")
 
 
-def test_an_unchanged_file_is_hashed_once_and_a_replaced_one_again(images: Path, hashed: list[tuple[int, ...]]) -> None:
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of temporary files may itself be in memory."""
+    monkeypatch.setattr(verification, "is_in_memory", lambda _: False)
+
+
+def test_an_unchanged_file_is_hashed_once_and_a_replaced_one_again(
+    images: Path, hashed: list[tuple[int, ...]], on_disk: None
+) -> None:
     load("pets")
     assert (11, 8, 8, 3) in hashed
     hashed.clear()
@@ -76,6 +84,35 @@ def test_an_unchanged_file_is_hashed_once_and_a_replaced_one_again(images: Path,
     assert hashed == [(11, 8, 8, 3)]
     check("pets")
     assert hashed.count((11, 8, 8, 3)) == 2
+
+
+def test_a_file_in_memory_is_hashed_each_time(
+    images: Path, hashed: list[tuple[int, ...]], on_disk: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load("pets")  # leaves a note, as if the folder had been copied from a disk
+    monkeypatch.setattr(verification, "is_in_memory", lambda _: True)
+    for _ in range(2):
+        hashed.clear()
+        load("pets")
+        assert (11, 8, 8, 3) in hashed
+
+
+MOUNTS = """\
+25 30 {others} / /sys rw,nosuid - sysfs sysfs rw
+98 25 {here} / /tmp\\040files rw,nosuid shared:5 master:2 - {kind} {kind} rw,size=9k
+99 25
+"""
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("tmpfs", True), ("ramfs", True), ("ext4", False)])
+def test_the_mounts_tell_whether_a_folder_is_in_memory(tmp_path: Path, kind: str, expected: bool) -> None:
+    device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
+    here = f"{os.major(device)}:{os.minor(device)}"
+    mounts.write_text(MOUNTS.format(here=here, others="0:9999", kind=kind))
+    assert verification.is_in_memory(tmp_path, mounts) is expected
+    mounts.write_text(MOUNTS.format(here="0:9998", others="0:9999", kind=kind))
+    assert not verification.is_in_memory(tmp_path, mounts)
+    assert not verification.is_in_memory(tmp_path, tmp_path / "missing")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"images": 3}', "[" * 100_000])

@@ -226,8 +226,10 @@ def test_a_compiler_that_says_nothing_gives_a_warning(
 @pytest.mark.process
 def test_a_process_killed_while_compiling_leaves_nothing_for_long(kernels: Path, tmp_path: Path) -> None:
     """The next one removes what it left, whatever its own compiler is."""
-    slow = tmp_path / "slow"
-    slow.write_text("#!/bin/sh\necho > $TMPDIR/started\nsleep 1\n")
+    slow, release = tmp_path / "slow", tmp_path / "release"
+    slow.write_text(
+        f"#!/bin/sh\necho > $TMPDIR/started\nfor i in $(seq 600); do [ -e {release} ] && exit; sleep 0.1; done\n"
+    )
     slow.chmod(0o755)
     process = subprocess.Popen([sys.executable, "-c", OTHER_PROCESS], env=os.environ | {"CC": str(slow)})
     deadline = time.monotonic() + 60
@@ -237,6 +239,7 @@ def test_a_process_killed_while_compiling_leaves_nothing_for_long(kernels: Path,
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    release.touch()
     assert len(list(kernels.glob("*.building"))) == 1
     assert stored(kernels).suffix == ".so"
 

@@ -131,6 +131,7 @@ class Tab:
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.dialogs: list[str] = []
+        self.loads = 0
 
     def send(self, method: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         return self.browser.send(method, parameters, self.session)
@@ -147,6 +148,16 @@ class Tab:
             self.requests.append(parameters["request"]["url"])
         elif method == "Page.javascriptDialogOpening":
             self.dialogs.append(parameters["message"])
+        elif method == "Page.loadEventFired":
+            self.loads += 1
+
+    def reload(self) -> None:
+        """Load the page again. Scripts that run while the browser leaves the old page would get an error."""
+        before, limit = self.loads, time.monotonic() + PATIENCE
+        self.send("Page.reload")
+        while self.loads == before:
+            assert time.monotonic() < limit, "the page was not loaded again"
+            self.browser.receive(1.0)
 
     def run(self, script: str) -> Any:
         """The value of an expression; promises are awaited."""

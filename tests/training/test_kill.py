@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.kills import COMMANDS, Reference, fingerprint, finish, start, starts
+from support.kills import COMMANDS, TIMEOUT, Reference, fingerprint, finish, start, starts
 
 pytestmark = pytest.mark.process
 
@@ -48,7 +48,7 @@ def test_a_stopped_run_saves_and_resumes_from_that_step(
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    _, said = process.communicate()
+    _, said = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + number
     assert "run the same command again" in said
     assert (out / "checkpoints" / "newest.safetensors").exists()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,25 +127,33 @@ WRITER = """
 import sys
 from pathlib import Path
 from tembed.files import write_file
-letter, path = sys.argv[1], Path(sys.argv[2])
-for _ in range(60):
+letter, path, stop = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+while not stop.exists():
     write_file(path, letter.encode() * 50_000)
 """
 
 
 @pytest.mark.process
 def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, letter, str(path)]) for letter in "ab"]
-    seen = set()
-    while any(writer.poll() is None for writer in writers):
-        if path.exists():
-            content = path.read_bytes()
-            assert len(content) == 50_000
-            seen |= set(content)
-    assert [writer.returncode for writer in writers] == [0, 0]
-    assert seen == set(b"ab")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    folder, stop = tmp_path / "folder", tmp_path / "stop"
+    folder.mkdir()
+    path = folder / "file"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, letter, path, stop]) for letter in "ab"]
+    seen, reads, deadline = set(), 0, time.monotonic() + 300
+    try:
+        while seen != set(b"ab") or reads < 100:
+            assert time.monotonic() < deadline
+            assert [writer.poll() for writer in writers] == [None, None]
+            if path.exists():
+                content = path.read_bytes()
+                assert len(content) == 50_000
+                seen |= set(content)
+                reads += 1
+    finally:
+        stop.touch()
+        codes = [writer.wait(timeout=300) for writer in writers]
+    assert codes == [0, 0]
+    assert [path.name for path in folder.iterdir()] == ["file"]
 
 
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Hashing 60,000 images of 32x32 takes a fraction of a second, but larger data takes longer. So each file is hashed once
 for each state of it: its size, inode and times of change are noted in ``verified.json`` beside it. A folder that cannot
-be written is hashed each time.
+be written, or that is in memory (tmpfs), is hashed each time.
 """
 
 import json
@@ -24,7 +24,8 @@ def verify(stored: Stored, *, again: bool = False) -> None:
     arrays: dict[str, np.ndarray] = {"labels": stored.labels, "origin": stored.origin, "images": stored.images}
     if stored.part_map is not None:
         arrays["part_map"] = stored.part_map
-    known = {} if again else _read(stored.folder)
+    times_count = not is_in_memory(stored.folder)
+    known = _read(stored.folder) if times_count and not again else {}
     verified: dict[str, Any] = {}
     for key, array in arrays.items():
         path, digest = stored.folder / f"{key}.npy", stored.manifest["files"].get(key)
@@ -37,17 +38,28 @@ def verify(stored: Stored, *, again: bool = False) -> None:
                 )
             state = state if state == _state(path) else []  # it was replaced meanwhile, so hash it next time
         verified[key] = [*state, digest]
-    if verified != known:
+    if times_count and verified != known:
         _write(stored.folder, verified)
 
 
 def _state(path: Path) -> list[int]:
-    """Whatever changes the bytes of a file changes its time of status change, which no program can set."""
+    """On disk, whatever changes the bytes of a file changes its time of status change, which no program can set."""
     try:
         found = os.stat(path)
     except OSError as error:
         raise TembedError(f"{path} cannot be read ({error.strerror})") from None
     return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def is_in_memory(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a folder is on a file system in memory, where writing through a memory map changes no time."""
+    try:
+        device, lines = os.stat(folder).st_dev, mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:  # not on Linux
+        return False
+    name = f"{os.major(device)}:{os.minor(device)}"
+    kinds = [line.partition(" - ")[2].split()[:1] for line in lines if line.split()[2:3] == [name]]
+    return ["tmpfs"] in kinds or ["ramfs"] in kinds
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -70,7 +70,7 @@ import_images(sys.argv[1], "pets", progress=Killing())
 """
     command = [sys.executable, "-c", code, str(folder)]
     # This returns when no process has the output open any more. Workers that are still alive keep it open.
-    killed = subprocess.run(command, stdout=subprocess.PIPE, timeout=30)
+    killed = subprocess.run(command, stdout=subprocess.PIPE, timeout=300)
     assert killed.returncode == -signal.SIGKILL
     assert killed.stdout.split()
 

@@ -11,6 +11,7 @@ from support.grids import MINE, left_by, runs_of, start_grid, wait_until_trainin
 # A busy machine must not look like a dead node.
 PATIENT = {"health_check_timeout_ms": 60_000, "worker_register_timeout_seconds": 300}
 SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_log_monitor": False}
+START_SECONDS = 300
 HEAD = SMALL | {"include_dashboard": False, "no_monitor": True, "_system_config": PATIENT}
 
 
@@ -18,26 +19,30 @@ HEAD = SMALL | {"include_dashboard": False, "no_monitor": True, "_system_config"
 def cluster(alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two nodes of one CPU each; started after ``alone``, so that they do not idle meanwhile."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    from ray._private import services
     from ray.cluster_utils import Cluster
 
+    get_node = services.get_node
+
+    def wait_for_node(*arguments: Any) -> Any:
+        """Ray allows a node half a minute to start, which may be too short on a busy machine."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    monkeypatch.setattr(services, "get_node", wait_for_node)
     nodes = Cluster()
     try:
-        add_node(nodes, HEAD)
-        nodes.second = add_node(nodes, SMALL)
+        nodes.add_node(**HEAD)
+        nodes.second = nodes.add_node(**SMALL)
         yield nodes
     finally:
         nodes.shutdown()
-
-
-def add_node(nodes: Any, settings: dict[str, Any], attempts: int = 4) -> Any:
-    """Add a node. Ray allows half a minute for its start, which may be too short on a busy machine: retry."""
-    for attempt in range(attempts):
-        try:
-            return nodes.add_node(**settings)
-        except Exception as error:
-            if "timed out during startup" not in str(error) or attempt == attempts - 1:
-                raise
-    raise AssertionError
 
 
 @pytest.mark.slow

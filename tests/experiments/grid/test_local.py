@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from support.grids import MINE, left_by, runs_of, start_grid, wait_until_training
+from support.grids import MINE, TIMEOUT, left_by, runs_of, start_grid, wait_until_training
 from support.kills import starts
 
 from tembed.cli.main import main
@@ -83,7 +83,7 @@ def test_a_second_ctrl_c_kills_workers_that_do_not_stop(mine: Path, tmp_path: Pa
             break
     assert grid.poll() is None
     grid.send_signal(signal.SIGINT)
-    output, errors = grid.communicate(timeout=60)
+    output, errors = grid.communicate(timeout=TIMEOUT)
     assert grid.returncode == 128 + signal.SIGINT, errors
     assert "2 are unfinished; run the same command again to continue" in output
     assert not any(run.in_use() for run in locate_runs(load_grid(str(mine)).recipes, out)), "a worker is alive"

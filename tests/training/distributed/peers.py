@@ -66,8 +66,8 @@ def half(rank: int) -> float:
 
 
 def main() -> None:
-    rank, port, file = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    rank, store, file = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     found = {"norm": errors(nn.BatchNorm2d, rank), "bn-relu": errors(BNReLU, rank), "half": {"all": half(rank)}}
     file.write_text(json.dumps(found))
     dist.destroy_process_group()

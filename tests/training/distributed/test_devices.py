@@ -250,8 +250,15 @@ def _command(out: Path, root: Path) -> subprocess.Popen[str]:
 def _wait_for_steps(process: subprocess.Popen[str], out: Path) -> None:
     """Wait until the run has saved a step since it was started."""
     path, deadline = out / "checkpoints" / "newest.safetensors", time.monotonic() + TIMEOUT
-    before = path.stat().st_mtime_ns if path.exists() else 0
-    while not path.exists() or path.stat().st_mtime_ns == before:
+
+    def changed() -> int:
+        try:
+            return path.stat().st_mtime_ns
+        except FileNotFoundError:  # not yet, or not between the two renames of a checkpoint
+            return 0
+
+    before = changed()
+    while changed() in (0, before):
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -265,6 +272,14 @@ def _children(pid: int) -> list[int]:
         ranks = [int(entry.partition(b"=")[2]) for entry in environment if entry.startswith(b"LOCAL_RANK=")]
         found.update({rank: int(child) for rank in ranks})
     return [found[rank] for rank in sorted(found)]
+
+
+def _is_alive(pid: str) -> bool:
+    """Whether a process runs. In a container whose first process reaps no others, it stays as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def listening_addresses(pids: Sequence[int]) -> set[str]:
@@ -305,6 +320,6 @@ def test_processes_of_one_machine_are_reached_by_nobody_else_and_leave_nothing(
     assert listening_addresses([process.pid, *map(int, children)]) == {"0100007F"}
     process.kill()
     process.communicate(timeout=TIMEOUT)
-    while any(Path(f"/proc/{child}").exists() for child in children) or list(temporary.glob("tembed-*")):
+    while any(map(_is_alive, children)) or list(temporary.glob("tembed-*")):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -1,7 +1,6 @@
 """Batch statistics over several processes are those of the whole batch."""
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,11 +19,9 @@ PEERS = Path(__file__).with_name("peers.py")
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, float]]]:
     folder = tmp_path_factory.mktemp("peers")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    store = folder / "store"
     files = [folder / str(rank) for rank in range(2)]
-    started = [subprocess.Popen([sys.executable, PEERS, str(rank), port, file]) for rank, file in enumerate(files)]
+    started = [subprocess.Popen([sys.executable, PEERS, str(rank), store, file]) for rank, file in enumerate(files)]
     assert [process.wait(timeout=300) for process in started] == [0, 0]
     return [json.loads(file.read_text()) for file in files]
 
