@@ -72,7 +72,7 @@ def test_a_repeated_seed_is_not_another_sample(put: Put, tmp_path: Path) -> None
 
 
 def test_single_seeds_are_marked(tmp_path: Path) -> None:
-    write_grid_report([RESULTS], tmp_path)
+    write_grid_report([RESULTS / f"{model}-cifar10-fast-0.json" for model in ("rn26", "rn26-embed")], tmp_path)
     text = (tmp_path / "report.md").read_text("utf-8")
     assert "| RN26 | 88.76 | 89.52 | -0.76 | 1 | 8 |" in text
     assert "some cells have one seed only" in text
