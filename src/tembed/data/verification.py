@@ -24,8 +24,8 @@ def verify(stored: Stored, *, again: bool = False) -> None:
     arrays: dict[str, np.ndarray] = {"labels": stored.labels, "origin": stored.origin, "images": stored.images}
     if stored.part_map is not None:
         arrays["part_map"] = stored.part_map
-    times_count = not is_in_memory(stored.folder)
-    known = _read(stored.folder) if times_count and not again else {}
+    trust_times = not is_in_memory(stored.folder)
+    known = _read(stored.folder) if trust_times and not again else {}
     verified: dict[str, Any] = {}
     for key, array in arrays.items():
         path, digest = stored.folder / f"{key}.npy", stored.manifest["files"].get(key)
@@ -38,7 +38,7 @@ def verify(stored: Stored, *, again: bool = False) -> None:
                 )
             state = state if state == _state(path) else []  # it was replaced meanwhile, so hash it next time
         verified[key] = [*state, digest]
-    if times_count and verified != known:
+    if trust_times and verified != known:
         _write(stored.folder, verified)
 
 

@@ -164,7 +164,7 @@ class Scheduler:
             time.sleep(POLL_SECONDS / 2)
 
     def _add_unfinished(self) -> None:
-        """Add the runs without an outcome. The queues are not asked: an interrupt can leave a run in none of them."""
+        """Add the runs without an outcome. This does not rely on the queues: an interrupt can leave a run in none."""
         outcome = self.outcome
         ended = {*outcome.finished, *outcome.already_finished, *outcome.failed, *outcome.stopped, *outcome.not_started}
         for run in self.runs:
