@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tembed.claims import Claim
+from tembed.claims import Claim, detectable_gap
 from tembed.experiments.report.claims import check_claims, check_paper, judged
 from tembed.experiments.report.report import write_grid_report
 from tembed.experiments.report.statistics import Contrast, Sample
@@ -63,6 +63,16 @@ def test_a_gain_within_the_noise_is_unclear() -> None:
     assert (found.weights.verdict, found.method.verdict) == ("unclear", "unclear")
 
 
+def test_an_unclear_verdict_over_three_seeds_says_what_they_could_detect() -> None:
+    """Both networks have a standard deviation of one point."""
+    one = Contrast("a > b", (Sample((80.0, 81.0, 82.0)),), (Sample((79.5, 80.5, 81.5)),), 12_000)
+    found = judged("a is better", "a > b", [one])
+    assert found.method.verdict == "unclear"
+    assert found.method.why.endswith(
+        f"the smallest gap that n = 3 could detect is {detectable_gap(1, 3, 3):.2f} points"
+    )
+
+
 def test_the_two_verdicts_are_independent() -> None:
     few_images = first(3.0, 3, images=100)
     assert (few_images.weights.verdict, few_images.method.verdict) == ("unclear", "holds")
@@ -79,6 +89,7 @@ def test_a_tie_at_chance_level_is_unclear(seeds: int) -> None:
     chance = {key: Sample((10.0,) * seeds) for key in accuracies(0.0, 1)}
     for one in check_claims(chance, {"cifar10": 12_000}):
         assert (one.claim.weights.verdict, one.claim.method.verdict) == ("unclear", "unclear")
+        assert "shows no spread" in one.claim.method.why
 
 
 def test_one_reversed_comparison_refutes_a_claim_about_all_but_not_one_about_most() -> None:
