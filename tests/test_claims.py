@@ -90,6 +90,15 @@ def test_seeds_give_each_verdict() -> None:
     assert over_seeds([Seeds("limit", (0.9,) * 3, (0.9,) * 3)]).verdict == "unclear"
 
 
+def test_a_number_among_other_pairs_is_neither_ahead_of_the_best_nor_behind_the_worst() -> None:
+    best, worst = (0.9, 0.91, 0.92), (0.1, 0.11, 0.12)
+    for ours, verdict in ((0.95, "holds"), (0.5, "unclear"), (0.05, "does not hold")):
+        found = over_seeds([Seeds("pairs", (ours, ours, ours + 0.01), best, worst=worst)])
+        assert found.verdict == verdict
+        flipped = [tuple(-value for value in values) for values in ((ours, ours, ours + 0.01), best, worst)]
+        assert over_seeds([Seeds("pairs", *flipped[:2], worst=flipped[2])], less=True).verdict == verdict
+
+
 def test_below_three_seeds_the_method_is_unclear_and_the_smallest_gap_is_printed() -> None:
     for n in (1, 2):
         found = over_seeds([Seeds("c", (0.8, 0.81)[:n], (0.1, 0.12)[:n])])

@@ -149,13 +149,15 @@ class Seeds:
     """The claim's number over trained seeds, ``ours``, and a control's, ``theirs``.
 
     ``paired``: the control belongs to the same trainings, such as the block's input. Otherwise it is another network
-    with its own trainings, and the numbers of seeds may differ.
+    with its own trainings, and the numbers of seeds may differ. ``worst``: the claim counts as behind only below these
+    numbers; between them and ``theirs`` it is neither ahead nor behind.
     """
 
     control: str
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
     paired: bool = True
+    worst: tuple[float, ...] | None = None
 
     @property
     def n(self) -> int:
@@ -175,6 +177,13 @@ class Seeds:
         freedom = total**2 / sum(variance**2 / f for variance, f in parts) if total else min(f for _, f in parts)
         return math.sqrt(total), freedom
 
+    def tails(self, *, less: bool = False) -> tuple[float, float]:
+        """The p-values of "not ahead of the control" and of "not behind it"."""
+        p, against = one_sided(-self.gap if less else self.gap, *self.error())
+        if self.worst is not None:
+            against = replace(self, theirs=self.worst, worst=None).tails(less=less)[1]
+        return p, against
+
 
 def over_seeds(comparisons: Sequence[Seeds], *, less: bool = False) -> Judgement:
     """The verdict for the method, before `corrected`: over seeds, the claim's number must be ahead of every control."""
@@ -182,7 +191,7 @@ def over_seeds(comparisons: Sequence[Seeds], *, less: bool = False) -> Judgement
     if n < SEEDS:
         return Judgement("unclear", _too_few(comparisons, n))
     gaps = [-one.gap if less else one.gap for one in comparisons]
-    tails = [one_sided(gap, *one.error()) for gap, one in zip(gaps, comparisons, strict=True)]
+    tails = [one.tails(less=less) for one in comparisons]
     p, against = max(tail for tail, _ in tails), _any_of([tail for _, tail in tails])
     verdict = decide(p, against)
     hows = {"holds": "ahead of all controls; least surely of", "does not hold": "behind"}

@@ -18,7 +18,8 @@ from support.features import save_untrained
 from tembed.analysis import analyze, extract_features, maps, tsne, write_analysis
 from tembed.analysis.features import cached_features
 from tembed.analysis.figures import figure_png
-from tembed.analysis.report import claim_elements
+from tembed.analysis.report import claim_elements, verdict_table
+from tembed.claims import Claim, Judgement
 from tembed.cli.main import main
 from tembed.data import dataset, load
 from tembed.data.parts.world import generate
@@ -117,6 +118,14 @@ def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tm
     assert page.index("<svg") < page.index("<summary>Numbers</summary>"), "numbers are folded below the plot"
     assert record["seeds"]["run"] == [str(weights / "rn26-embed.safetensors")]
     assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= recorder.tasks
+
+
+def test_the_table_of_verdicts_shortens_only_reasons_without_a_test() -> None:
+    holds = Judgement("holds", "ahead of: x, +0.1")
+    tested = Judgement("unclear", "n = 3; behind: x, -0.1 (taken alone: does not hold)", 1.0, 0.1)
+    claims = [Claim("a", "", "", weights=holds, method=tested)]
+    claims += [Claim("b", "", "", weights=holds, method=Judgement("unclear", "n = 1, which shows no spread"))]
+    assert [row[2] for row in verdict_table(claims).rows] == [f"unclear: {tested.why}", "unclear: n = 1"]
 
 
 def test_a_report_shows_class_names_with_any_characters(

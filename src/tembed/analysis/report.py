@@ -128,8 +128,8 @@ def verdict_table(claims: list[Claim]) -> Table:
 
 
 def _brief(judgement: Judgement) -> str:
-    """The verdict and the start of its reason, which the numbers of the claim repeat in full."""
-    return f"{judgement.verdict}: {judgement.why.partition(',')[0]}"
+    """The verdict and its reason; without a test, the number of seeds alone, which is the same for every claim."""
+    return f"{judgement.verdict}: {judgement.why if judgement.p is not None else judgement.why.partition(',')[0]}"
 
 
 def claim_elements(claims: list[Claim]) -> list[Element]:

@@ -123,6 +123,15 @@ def test_a_grouping_must_exceed_the_95_percent_quantile_of_the_others() -> None:
     assert (lost.p, lost.against) == (1, 1)
 
 
+@pytest.mark.parametrize(("place", "verdict"), [(97.5, "holds"), (50.5, "unclear"), (0.5, "does not hold")])
+def test_both_verdicts_count_only_the_worst_groupings_against_a_claim(place: float, verdict: str) -> None:
+    rng = np.random.default_rng(0)
+    images = [0.5 * rng.normal(size=21) for _ in range(3)]
+    own = [one + place + 0.1 * rng.normal(size=21) for one in images]
+    found = claim("n", "p", "d", Evidence(own, ranked={"x": [one[:, None] + np.arange(99.0) for one in images]}))
+    assert (found.weights.verdict, found.method.verdict) == (verdict, verdict)
+
+
 def test_the_best_of_few_groupings_can_hold_among_many_claims() -> None:
     """A rank among three has a p-value of 1/3 at best."""
     own = 5 + 0.1 * np.random.default_rng(0).normal(size=21)

@@ -145,6 +145,12 @@ def random_control(name: str, own: Draws, others: Sequence[Draws], *, less: bool
     )
 
 
+def _ranked_seeds(name: str, ours: tuple[float, ...], others: Sequence[NDArray[np.float64]]) -> Seeds:
+    """`rank_control` over seeds: ahead above the 95 % quantile of the others, behind below their 5 % quantile."""
+    best, worst = (tuple(float(np.quantile(some, level)) for some in others) for level in (QUANTILE, 1 - QUANTILE))
+    return Seeds(f"{QUANTILE:.0%} of {name}", ours, best, worst=worst)
+
+
 # --- claims from numbers
 
 
@@ -203,10 +209,7 @@ def claim(
     ]
     if blank:
         seeds.append(Seeds(UNTRAINED, ours, tuple(float(draws[0]) for draws in blank), paired=False))
-    seeds += [
-        Seeds(f"{QUANTILE:.0%} of {named}", ours, tuple(float(np.quantile(draws[0], QUANTILE)) for draws in found))
-        for named, found in evidence.ranked.items()
-    ]
+    seeds += [_ranked_seeds(named, ours, [draws[0] for draws in found]) for named, found in evidence.ranked.items()]
     known = [one for one in controls if np.isfinite([one.value.value, one.difference.value]).all()]
     known_seeds = [one for one in seeds if np.isfinite([*one.ours, *one.theirs]).all()]
     if not known or not known_seeds:
