@@ -46,11 +46,11 @@ def _over_seeds(contrasts: Sequence[Contrast], needed: int, reversals: int) -> J
     gaps = [detectable_gap(error, 1, freedom=freedom) for error, freedom in (one.seed_error() for one in contrasts)]
     if not any(gaps):
         return Judgement("unclear", f"n = {n}, and all seeds of a network have the same result, which shows no spread")
-    least = f"the smallest gap that n = {n} could detect is {max(gaps):.2f} points"
+    power = f"the smallest gap that n = {n} could detect is {max(gaps):.2f} points"
     if n < SEEDS:
-        return Judgement("unclear", f"n = {n}, and {SEEDS} are needed; {least}")
+        return Judgement("unclear", f"n = {n}, and {SEEDS} are needed; {power}")
     p, against = _p_values([one.seed_tails() for one in contrasts], needed, reversals)
-    return Judgement(decide(p, against), f"n = {n}; p = {p:.2g} for and {against:.2g} against it; {least}", p, against)
+    return Judgement(decide(p, against), f"n = {n}; p = {p:.2g} for and {against:.2g} against it; {power}", p, against)
 
 
 def _p_values(tails: Sequence[tuple[float, float]], needed: int, reversals: int) -> tuple[float, float]:
