@@ -1,7 +1,8 @@
 """Write docs/results.md from the run files in results/: python docs/figures/results.py
 
 The opening above the comment is written by hand. Below it stand the vital signs (results/vital, by
-benchmarks/vital_signs.py) and what `tembed report` says about results/*.json.
+benchmarks/vital_signs.py), the claims about features over seeds (`tembed analyze --also`) and what `tembed report` says
+about results/*.json.
 """
 
 import json
@@ -17,6 +18,7 @@ from tembed.reporting.document import Element, Heading, Table, Text, to_markdown
 
 ROOT = Path(__file__).parents[2]
 PAGE, RESULTS, FIGURES = ROOT / "docs" / "results.md", ROOT / "results", Path(__file__).parent / "results"
+SEEDS = RESULTS / "analysis" / "rn26-embed-cifar10-fast-8epochs.json"
 COMMENT = "<!-- Below this line the page is written by docs/figures/results.py. -->\n"
 WIDTH = 100
 
@@ -40,6 +42,24 @@ def vital_signs() -> list[Element]:
     return [Heading("Is the block at work?"), Text(words), Table(header, tuple(rows))]
 
 
+def feature_claims() -> list[Element]:
+    """The claims of `tembed analyze` over three seeds of each network."""
+    found = json.loads(SEEDS.read_text("utf-8"))
+    counts = {kind: len(sources) for kind, sources in found["seeds"].items()}
+    measured = [claim for claim in found["claims"] if claim["weights"]["verdict"] != "not measured"]
+    rows = [
+        (claim["name"], *(f"{claim[which]['verdict']}: {claim[which]['why']}" for which in ("weights", "method")))
+        for claim in measured
+    ]
+    words = (
+        f"The claims of docs/analysis.md for {counts['run']} seeds of RN26-Ours beside {counts['baseline']} of RN26, "
+        f"{counts['aux']} of RN26-aux and {counts['one_by_one']} of rn26-1x1, after 8 epochs of the fast preset; "
+        f"seed 0 of the first two in half precision ({found['images']:,} test images, {found['points']:,} patches; "
+        f"{SEEDS.relative_to(ROOT)})."
+    )
+    return [Heading("Claims over seeds"), Text(words), Table(("claim", "seed 0", "method"), tuple(rows))]
+
+
 def wrapped(line: str) -> str:
     """A line of prose broken at the width of the documents; tables, pictures and tags stay."""
     if line.startswith(("|", "!", "<", "#")):
@@ -49,7 +69,7 @@ def wrapped(line: str) -> str:
 
 def generated() -> str:
     """The part of the page below the comment."""
-    elements = [*vital_signs(), *report_elements(read_runs([RESULTS]))[1:]]
+    elements = [*vital_signs(), *feature_claims(), *report_elements(read_runs([RESULTS]))[1:]]
     text = to_markdown(elements).replace(f"{ROOT}/", "").replace("(figures/", "(figures/results/")
     return "\n".join(map(wrapped, text.splitlines())) + "\n"
 
