@@ -11,7 +11,9 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+from tembed.analysis.report import verdict_table
 from tembed.analysis.vital.knock_outs import p_text
+from tembed.claims import Claim, Judgement
 from tembed.experiments.report.records import read_runs
 from tembed.experiments.report.report import report_elements
 from tembed.reporting.document import Element, Heading, Table, Text, to_markdown, write_document
@@ -46,18 +48,17 @@ def feature_claims() -> list[Element]:
     """The claims of `tembed analyze` over three seeds of each network."""
     found = json.loads(SEEDS.read_text("utf-8"))
     counts = {kind: len(sources) for kind, sources in found["seeds"].items()}
-    measured = [claim for claim in found["claims"] if claim["weights"]["verdict"] != "not measured"]
-    rows = [
-        (claim["name"], *(f"{claim[which]['verdict']}: {claim[which]['why']}" for which in ("weights", "method")))
-        for claim in measured
+    claims = [
+        Claim(one["name"], "", "", weights=Judgement(**one["weights"]), method=Judgement(**one["method"]))
+        for one in found["claims"]
     ]
     words = (
         f"The claims of docs/analysis.md for {counts['run']} seeds of RN26-Ours beside {counts['baseline']} of RN26, "
         f"{counts['aux']} of RN26-aux and {counts['one_by_one']} of rn26-1x1, after 8 epochs of the fast preset; "
         f"seed 0 of the first two in half precision ({found['images']:,} test images, {found['points']:,} patches; "
-        f"{SEEDS.relative_to(ROOT)})."
+        f'{SEEDS.relative_to(ROOT)}). "For these weights" means seed 0.'
     )
-    return [Heading("Claims over seeds"), Text(words), Table(("claim", "seed 0", "method"), tuple(rows))]
+    return [Heading("Claims over seeds"), Text(words), verdict_table(claims)]
 
 
 def wrapped(line: str) -> str:

@@ -149,8 +149,8 @@ class Seeds:
     """The claim's number over trained seeds, ``ours``, and a control's, ``theirs``.
 
     ``paired``: the control belongs to the same trainings, such as the block's input. Otherwise it is another network
-    with its own trainings, and the numbers of seeds may differ. ``worst``: the claim counts as behind only below these
-    numbers; between them and ``theirs`` it is neither ahead nor behind.
+    with its own trainings, and the numbers of seeds may differ. ``worst``: the claim counts as behind only if it
+    is worse than these numbers; between them and ``theirs`` it is neither ahead nor behind.
     """
 
     control: str
