@@ -64,9 +64,10 @@ def test_a_gain_within_the_noise_is_unclear() -> None:
 
 
 def test_an_unclear_verdict_over_three_seeds_says_what_they_could_detect() -> None:
-    """Both networks have a standard deviation of one point."""
-    one = Contrast("a > b", (Sample((80.0, 81.0, 82.0)),), (Sample((79.5, 80.5, 81.5)),), 12_000)
-    found = judged("a is better", "a > b", [one])
+    """The noisier comparison decides: both of its networks have a standard deviation of one point."""
+    noisy = Contrast("a > b", (Sample((80.0, 81.0, 82.0)),), (Sample((79.5, 80.5, 81.5)),), 12_000)
+    quiet = Contrast("c > d", (Sample((80.0, 80.1, 80.2)),), (Sample((70.0, 70.1, 70.2)),), 12_000)
+    found = judged("a and c are better", "a > b, c > d", [noisy, quiet])
     assert found.method.verdict == "unclear"
     assert found.method.why.endswith(
         f"the smallest gap that n = 3 could detect is {detectable_gap(1, 3, 3):.2f} points"
