@@ -188,7 +188,7 @@ def test_mistakes_are_named() -> None:
         create_model("rn26", mu=3)
     with pytest.raises(TembedError, match=r"rn26 has no option 'eps' with the maximizer one-hot; it takes .*, mu, eta"):
         create_model("rn26", maximizer="one-hot", eps=3)
-    with pytest.raises(TembedError, match="wrn16 has no option 'mu'; it takes none"):
+    with pytest.raises(TembedError, match="wrn16 has no option 'mu'; it takes conventions"):
         create_model("wrn16", mu=3)
     with pytest.raises(TembedError, match="`num_classes` is 0; it must be at least 1"):
         create_model("rn26", num_classes=0)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from support.kills import fingerprint
-from support.progress import Crash, Said
+from support.progress import Crash, CrashAfter, Said
 
 import tembed
 from tembed.errors import TembedError
 from tembed.files import locked
 from tembed.machine import SPINNING, Crowded, WaitingPolicy
+from tembed.models.conventions import CONVENTIONS
 from tembed.reporting.progress import Lines, Progress
 from tembed.training import Recipe, Run, evaluate, load, train
 from tembed.training.inputs import load_inputs, resized
@@ -113,6 +114,60 @@ def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path, c
     found = [record["head"], record["patches"], record["accuracy"]]
     assert found == pytest.approx((sums / images).tolist(), rel=1e-4)
     assert record["loss"] == pytest.approx(means[-1], rel=1e-4)
+
+
+def test_keras_conventions_change_the_input_the_gradients_and_adam(tmp_path: Path, monkeypatch: Any) -> None:
+    """Three steps written out. The clipping norm is lowered, so that it matters in each of them."""
+    keras = dataclasses.replace(CONVENTIONS["keras"], gradient_norm=0.5)
+    monkeypatch.setitem(CONVENTIONS, "keras", keras)
+    recipe = dataclasses.replace(DOTS, epochs=1, train_images=48, conventions="keras").complete()
+    run = train(recipe, tmp_path / "run")
+    inputs = load_inputs(recipe)
+    assert inputs.train.std == (1.0, 1.0, 1.0)
+    assert inputs.train.mean == inputs.splits.mean
+    torch.manual_seed(derived_seed(recipe.seed, "weights"))
+    model = build(recipe, 10, 8)
+    moments = {name: [torch.zeros_like(p), torch.zeros_like(p)] for name, p in model.named_parameters()}
+    loss_function = tembed.EmbeddingLoss(0.5)
+    for step in range(3):
+        images, labels = inputs.train.batch(0, step)
+        model.zero_grad()
+        loss_function(model(images), labels).backward()
+        norm = math.sqrt(sum(float(p.grad.square().sum()) for p in model.parameters()))
+        assert norm > 0.5
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                g, (m, v), t = p.grad * (0.5 / norm) + 1e-4 * p, moments[name], step + 1
+                m.mul_(0.9).add_(0.1 * g)
+                v.mul_(0.999).add_(0.001 * g * g)
+                p.sub_(1e-3 * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-7))
+    trained = load(run.folder)
+    norms = [module for module in trained.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert {(norm.momentum, norm.eps) for norm in norms} == {(0.01, 1e-3)}
+    assert trained.stage2[0].projects_raw_input
+    for (name, ours), theirs in zip(model.state_dict().items(), trained.state_dict().values(), strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=2e-2, atol=2e-4, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_run_ends_early_and_its_rate_falls_also_after_a_crash(tmp_path: Path) -> None:
+    """At a rate of almost zero nothing improves: the first epoch stays the best, and patience decides."""
+    recipe = dataclasses.replace(DOTS, epochs=50, train_images=32, lr=1e-8, patience=7, schedule="plateau")
+    run = train(recipe, tmp_path / "run")
+    accuracies = [record["val_accuracy"] for record in run.metrics]
+    best = accuracies.index(max(accuracies))
+    assert len(accuracies) == best + 8 < 50
+    result = run.result
+    assert result is not None
+    assert (result["epochs"], result["best_epoch"]) == (len(accuracies), best + 1)
+    steps = 2
+    assert [record["lr"] for record in run.metrics] == [
+        learning_rate(recipe.complete(), steps * (epoch + 1) - 1, steps * 50, accuracies[:epoch])
+        for epoch in range(len(accuracies))
+    ]
+    with pytest.raises(Crash):
+        train(recipe, tmp_path / "again", progress=CrashAfter(32 * 6 + 16))
+    again = train(recipe, tmp_path / "again")
+    assert fingerprint(again.folder) == fingerprint(run.folder)
 
 
 class Remember(Progress):

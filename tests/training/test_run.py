@@ -51,6 +51,8 @@ def test_every_field_of_a_recipe_changes_its_name() -> None:
         "softmax_on_bn": False,
         "smooth_shortcut": False,
         "norm_shortcut": True,
+        "conventions": "keras",
+        "patience": 5,
         "maximizer": "entropic",
     }
     recipes = [RECIPE]

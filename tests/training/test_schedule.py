@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tembed.training import Recipe
-from tembed.training.schedule import derived_seed, image_side, learning_rate
+from tembed.training.schedule import derived_seed, ends_early, image_side, learning_rate
 
 PAPER = Recipe.paper("rn26", "cifar10").complete()
 FAST = Recipe.fast("rn26", "cifar10").complete()
@@ -33,6 +33,39 @@ def test_the_cosine_begins_where_the_warm_up_ends() -> None:
     rates = [learning_rate(FAST, step, 1000) / FAST.lr for step in (0, 99, 199, 200, 400, 600, 800)]
     half = math.sqrt(0.5)
     assert rates == pytest.approx([1 / 200, 0.5, 1, 1, (1 + half) / 2, 0.5, (1 - half) / 2])
+
+
+def test_a_plateau_halves_the_rate_after_five_epochs_without_a_gain() -> None:
+    """Written out: a gain is more than 0.001; after a cut, two epochs pass before epochs are counted again."""
+    recipe = Recipe.paper("rn26", "cifar10", schedule="plateau")
+    accuracies = [0.5, 0.6, *[0.6005] * 4, 0.7, *[0.7] * 14, 0.8, *[0.1] * 6]
+    best, bad, rest, rate, rates = -1.0, 0, 0, 1e-3, []
+    for accuracy in accuracies:
+        rates.append(rate)
+        if accuracy > best + 1e-3:
+            best, bad = accuracy, 0
+        else:
+            bad += 1
+        if rest:
+            rest, bad = rest - 1, 0
+        if bad == 5:
+            rate, bad, rest = rate / 2, 0, 2
+    found = [learning_rate(recipe, 10 * epoch, 1000, accuracies[:epoch]) for epoch in range(len(accuracies))]
+    assert found == pytest.approx(rates)
+    assert [found.count(rate) for rate in sorted(set(found), reverse=True)] == [12, 7, 8, 1]
+    assert learning_rate(recipe, 0, 1000, [0.5] * 500) == pytest.approx(1e-6)
+
+
+def test_patience_counts_the_epochs_after_the_first_best_one() -> None:
+    patient = Recipe.paper("rn26", "cifar10", patience=3)
+    assert [ends_early(patient, accuracies) for accuracies in ([], [0.5], [0.5, 0.5, 0.4], [0.5, 0.5, 0.4, 0.5])] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert not ends_early(patient, [0.5, 0.4, 0.4, 0.51, 0.1, 0.1])
+    assert not ends_early(PAPER, [0.5] * 100)
 
 
 @pytest.mark.parametrize("full", [16, 32, 84])

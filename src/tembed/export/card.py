@@ -118,7 +118,7 @@ def _unusual(recipe: Recipe) -> str:
     """The settings of the training that are in no other row and differ from those of the preset."""
     preset = recipe.preset if recipe.preset in PRESETS else "paper"
     usual = Recipe.from_preset(preset, recipe.model, recipe.data)
-    names = ("betas", "start_scale", "flips", "averaging", "label_smoothing", "balanced")
+    names = ("patience", "betas", "start_scale", "flips", "averaging", "label_smoothing", "balanced")
     changed = [name for name in names if getattr(recipe, name) != getattr(usual, name)]
     return ", ".join(f"{name} = {getattr(recipe, name)}" for name in changed)
 

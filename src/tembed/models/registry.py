@@ -9,6 +9,7 @@ import torch
 from tembed import maximizers
 from tembed.embedding import DeepSupervision, FeatureEmbedding
 from tembed.errors import TembedError
+from tembed.models.conventions import CONVENTIONS, DEFAULT, adopt
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
 from tembed.models.origin import Origin
@@ -115,7 +116,7 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
             which halves the map once more, so that the block sees maps of about the size of CIFAR's.
         options: ``maximizer`` and its constants (``mu``, ``eta``, ``eps``) for what follows the 3x3 convolutions of
             the RN networks (§4.1); ``softmax_on_bn``, ``smooth_shortcut``, ``norm_shortcut``, ``window`` for the block
-            of the ``-embed`` networks.
+            of the ``-embed`` networks; ``conventions="keras"`` for the authors' habits (`tembed.models.conventions`).
     """
     if is_foreign(name):
         _not_registered(name)
@@ -123,14 +124,19 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
     for argument, value, least in (("num_classes", num_classes, 1), ("input_size", input_size, 8)):
         if value < least:
             raise TembedError(f"`{argument}` is {value}; it must be at least {least}")
-    accepted = list(info.options)
+    accepted = [*info.options, "conventions"]
     if "maximizer" in accepted:
         accepted += maximizers.constants(options.get("maximizer", "bn-relu"))
     for option in options:
         if option not in accepted:
-            takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
-            raise TembedError(f"{info.name} has no option {option!r}{_with_maximizer(info, options)}; {takes}")
-    model = info.build(num_classes, input_size, **options)
+            takes = ", ".join(accepted)
+            raise TembedError(f"{info.name} has no option {option!r}{_with_maximizer(info, options)}; it takes {takes}")
+    conventions = options.get("conventions", DEFAULT)
+    if conventions not in CONVENTIONS:
+        raise TembedError(f"`conventions` is {conventions!r}; it must be one of {', '.join(CONVENTIONS)}")
+    model = info.build(num_classes, input_size, **{key: options[key] for key in options if key != "conventions"})
+    if conventions != DEFAULT:  # which a new network has already
+        adopt(model, conventions)
     model.origin = Origin(info.name, input_size, options)
     return model
 

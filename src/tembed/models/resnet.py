@@ -24,6 +24,9 @@ class Bottleneck(nn.Module):
     raw input.
     """
 
+    projects_raw_input = False
+    """whether the projection reads the raw input instead (`tembed.models.conventions`)"""
+
     def __init__(
         self,
         channels: int,
@@ -49,7 +52,7 @@ class Bottleneck(nn.Module):
             f, shortcut = self.preact.with_input(x)
         else:
             f = self.preact(x)
-            shortcut = self.shortcut(f)
+            shortcut = self.shortcut(x if self.projects_raw_input else f)
         return self.embed(self.maximizer(self.match(self.norm(self.reduce(f))))).add_(shortcut)
 
 

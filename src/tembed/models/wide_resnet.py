@@ -19,6 +19,9 @@ class BasicUnit(nn.Module):
     the raw input.
     """
 
+    projects_raw_input = False
+    """whether the 1x1 convolution reads the raw input too (`tembed.models.conventions`)"""
+
     def __init__(self, channels: int, out: int, stride: int = 1):
         super().__init__()
         self.preact = BNReLU(channels)
@@ -34,7 +37,7 @@ class BasicUnit(nn.Module):
             f, shortcut = self.preact.with_input(x)
         else:
             f = self.preact(x)
-            shortcut = self.shortcut(f)
+            shortcut = self.shortcut(x if self.projects_raw_input else f)
         return self.conv2(self.norm(self.conv1(f))).add_(shortcut)
 
 

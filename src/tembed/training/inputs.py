@@ -13,6 +13,7 @@ from tembed.data.batches import Batches
 from tembed.data.types import ImageSet, Splits
 from tembed.errors import TembedError, first_line
 from tembed.models import is_foreign
+from tembed.models.conventions import CONVENTIONS
 from tembed.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.training.recipe import Recipe
 from tembed.training.schedule import derived_seed, image_side
@@ -52,6 +53,8 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
     if recipe.train_images is not None:
         train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
     mean, std = splits.mean, splits.std
+    if not CONVENTIONS[recipe.conventions].divides_by_std:
+        std = (1.0, 1.0, 1.0)
     if is_foreign(recipe.model):
         from tembed.training.attached.building import normalisation
 

@@ -17,6 +17,7 @@ from tembed.errors import TembedError, counted
 from tembed.files import Lock, explained, locked
 from tembed.losses import EmbeddingLoss
 from tembed.machine import Crowd, Crowded, WaitingPolicy, threads_sleep
+from tembed.models.conventions import CONVENTIONS
 from tembed.reporting.progress import Progress
 from tembed.training.attached.starting import start_network
 from tembed.training.checkpoints.state import Sums, copy_tensors
@@ -36,7 +37,7 @@ from tembed.training.inputs import Inputs, balancing_weights, load_inputs, resiz
 from tembed.training.optimizers import make_optimizer
 from tembed.training.recipe import Recipe
 from tembed.training.run import Run, default_folder
-from tembed.training.schedule import derived_seed, image_side, learning_rate
+from tembed.training.schedule import derived_seed, ends_early, image_side, learning_rate
 from tembed.training.stopping import Stopped, StopRequest, listening
 from tembed.training.transfer import slow_down
 from tembed.training.validation.averaging import Averaging
@@ -192,6 +193,7 @@ class Training:
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
         balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
         self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
+        self.largest_gradient = CONVENTIONS[recipe.conventions].gradient_norm
         self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer, lock, frozen)
         self.state = self.storage.resume(self.hardware, progress)
         self.saved = time.monotonic()
@@ -208,10 +210,15 @@ class Training:
         if warning := staleness_warning(self.recipe, self.steps):
             self.progress.say(warning)
         self._show()
-        while self.state.epoch < epochs:
+        while not self.is_trained:
             self.train_epoch()
             self.finish_epoch()
         self.test()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the last epoch is done, so that only the test is left."""
+        return self.state.epoch == self.recipe.epochs or ends_early(self.recipe, self.state.val_accuracies)
 
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch."""
@@ -235,7 +242,7 @@ class Training:
         state, epoch, step = self.state, self.state.epoch, self.state.step
         images, labels = self.group.to_device(*self.inputs.train.batch(epoch, step))
         torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.group.noise_key))  # the maximizer's noise
-        rate = learning_rate(self.recipe, epoch * self.steps + step, self.recipe.epochs * self.steps)
+        rate = self._rate(epoch * self.steps + step)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate * parameters.get("scale", 1.0)
         output = self.forward(images if self.recipe.freeze else resized(images, side))
@@ -256,6 +263,8 @@ class Training:
             raise TembedError(self._not_finite(mean))
         self.optimizer.zero_grad()
         self.group.backward(loss, share)
+        if self.largest_gradient is not None:
+            self.group.clip_gradients(self.forward, self.stepper, self.largest_gradient)
         self.stepper.step()
         self.averaging.update(state, self.model, epoch * self.steps + step + 1)
         state.sums.images += int(sums[0])
@@ -274,7 +283,7 @@ class Training:
         with measured_share(model) as share:
             val = self._evaluate("validation", self.inputs.val, model)
         seconds = state.sums.seconds + time.perf_counter() - start
-        sums, total = state.sums, self.recipe.epochs * self.steps
+        sums = state.sums
         before = state.metrics[-1]["total_seconds"] if state.metrics else 0.0
         state.metrics.append(
             {
@@ -288,7 +297,7 @@ class Training:
                 "val_patches": val.patches,
                 "val_patch_accuracy": val.patch_accuracy,
                 "variance_share": None if share is None else share.value(self.group),
-                "lr": learning_rate(recipe, (state.epoch + 1) * self.steps - 1, total),
+                "lr": self._rate((state.epoch + 1) * self.steps - 1),
                 "image_side": image_side(recipe, state.epoch, self.inputs.side),
                 "images_per_second": sums.images / sums.seconds,
                 "seconds": seconds,
@@ -318,7 +327,7 @@ class Training:
         number = self.group.largest(self.stop.number)
         if number is None:
             return
-        if self.state.epoch == self.recipe.epochs:  # during the test everything is already saved
+        if self.is_trained:  # during the test everything is already saved
             raise Stopped(number, "during the test after the last epoch")
         self.save()
         raise Stopped(number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
@@ -385,6 +394,10 @@ class Training:
         done = state.epoch * self.images + state.sums.images
         position = {"epoch": min(state.epoch + 1, epochs), "epochs": epochs}
         self.progress.update("training", done, epochs * self.images, **position, **numbers)
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of a step of the current epoch, counted from the beginning of the run."""
+        return learning_rate(self.recipe, step, self.recipe.epochs * self.steps, self.state.val_accuracies)
 
     def _mean_loss(self, sums: Sums) -> float:
         weight = self.loss.weight

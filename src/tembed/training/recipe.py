@@ -35,7 +35,9 @@ class Recipe:
     data: str
     """a dataset of `tembed data list`"""
     epochs: int = 200
-    """passes over the training images; the paper does not say how many"""
+    """passes over the training images, at most; the paper does not say how many"""
+    patience: int | None = None
+    """stop after this many epochs without a better validation accuracy"""
     train_images: int | None = None
     """train on this many images only, drawn evenly from the classes"""
     seed: int = 0
@@ -65,8 +67,9 @@ class Recipe:
     """decay rates of Adam's two means (§4); the first is also Muon's momentum"""
     weight_decay: float = 1e-4
     """L2 decay of all weights (§4)"""
-    schedule: Literal["constant", "one-cycle"] = "constant"
-    """one-cycle: linear warm-up, then a cosine to zero; the paper names no schedule"""
+    schedule: Literal["constant", "one-cycle", "plateau"] = "constant"
+    """one-cycle: linear warm-up, then a cosine to zero; plateau: halved after 5 epochs without a better validation
+    accuracy; the paper names no schedule"""
     warmup: float | None = None
     """share of the run during which a one-cycle rate rises (default: 0.2)"""
     start_scale: float = 1.0
@@ -80,6 +83,9 @@ class Recipe:
     balanced: bool = False
     """give every class the same total weight in the loss, however many training images it has"""
 
+    conventions: Literal["torch", "keras"] = "torch"
+    """keras: batch norm, initial weights, Adam's eps, input scaling, gradient clipping and projection shortcuts as in
+    neighbouring code of the paper's authors; the paper names none of them"""
     weight: float | None = None
     """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
     softmax_on_bn: bool | None = None
@@ -186,6 +192,8 @@ class Recipe:
             raise TembedError(f"`init` is random, which is how {self.model} starts anyway; leave it out")
         if self.init_rate != 1 and (self.freeze or self.init == "random" or not (self.init or is_foreign(self.model))):
             raise TembedError("`init_rate` needs weights to start from that are trained further; leave it out")
+        if self.conventions != "torch" and is_foreign(self.model):
+            raise TembedError(f"`conventions` does not apply to {self.model}, which has its own; leave it out")
         if self.freeze and self.start_scale != 1:
             raise TembedError("`start_scale` does not go with `freeze`, which computes features once; leave it out")
         if self.freeze and self.flips != "random":
@@ -220,6 +228,8 @@ class Recipe:
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.norm_shortcut:
             options["norm_shortcut"] = True
+        if self.conventions != "torch":
+            options["conventions"] = self.conventions
         return options | dict(self.constants)
 
     def plain(self) -> dict[str, Any]:
@@ -313,6 +323,7 @@ def check_ranges(recipe: Recipe) -> None:
     r, finite = recipe, math.isfinite
     for name, valid, must in (
         ("epochs", 1 <= r.epochs <= MAX_EPOCHS, f"from 1 to {MAX_EPOCHS:,}"),
+        ("patience", r.patience is None or r.patience >= 1, "at least 1"),
         ("train_images", r.train_images is None or r.train_images >= 1, "at least 1"),
         ("seed", r.seed >= 0, "at least 0"),
         ("split_seed", r.split_seed >= 0, "at least 0"),
@@ -337,7 +348,7 @@ def check_ranges(recipe: Recipe) -> None:
             raise TembedError(f"`{name}` is {getattr(r, name)}; it must be {must}")
     if r.split is not None:
         _check_name("split", r.split, get_args(Split))
-    for name in ("schedule", "flips"):
+    for name in ("schedule", "flips", "conventions"):
         _check_name(name, getattr(r, name), get_args(_FIELDS[name].type))
 
 
@@ -388,8 +399,10 @@ def _choices(hint: Any) -> tuple[str, ...]:
 
 def _with_warmup(recipe: Recipe) -> Recipe:
     """The recipe with the warm-up of its schedule filled in."""
-    if recipe.schedule == "constant" and recipe.warmup is not None:
-        raise TembedError("`warmup` does not apply to a constant rate; leave it out, or set `schedule` to one-cycle")
+    if recipe.schedule != "one-cycle" and recipe.warmup is not None:
+        raise TembedError(
+            f"`warmup` does not apply to the schedule {recipe.schedule}; leave it out, or set `schedule` to one-cycle"
+        )
     if recipe.schedule == "one-cycle" and recipe.warmup is None:
         return dataclasses.replace(recipe, warmup=WARMUP)
     return recipe

@@ -204,6 +204,7 @@ def run_name(recipe: Recipe) -> str:
     marks = [
         mark
         for name, mark in (
+            ("conventions", recipe.conventions),
             ("maximizer", str(recipe.maximizer)),
             ("weight", f"lambda{recipe.weight:g}" if recipe.weight is not None else ""),
             ("batch_size", f"batch{recipe.batch_size}"),
@@ -222,7 +223,7 @@ def checkpoint_digest(recipe: Recipe) -> str:
 
 def epochs_matter(recipe: Recipe) -> bool:
     """Whether the steps of an epoch depend on how many epochs there are."""
-    return recipe.schedule != "constant" or recipe.start_scale != 1 or recipe.averaging > 0
+    return recipe.schedule == "one-cycle" or recipe.start_scale != 1 or recipe.averaging > 0
 
 
 def can_continue(before: Recipe, now: Recipe) -> bool:

@@ -63,11 +63,13 @@ def test_the_noise_of_a_sampled_maximizer_depends_on_the_seed_only() -> None:
     assert not torch.equal(found[0], found[2])
 
 
-def test_only_other_presets_recalibrate_and_only_short_epochs() -> None:
+def test_only_one_cycle_runs_recalibrate_and_only_short_epochs() -> None:
     paper, fast = Recipe.paper("rn26", "tiny"), Recipe.fast("rn26", "tiny")
     assert recalibrates(fast, FEW_STEPS - 1)
     assert not recalibrates(fast, FEW_STEPS)
     assert not recalibrates(paper, 1)
+    assert not recalibrates(Recipe.paper("rn26", "tiny", lr=1.1e-3), 1), "another rate changes nothing else"
+    assert recalibrates(Recipe.paper("rn26", "tiny", averaging=0.5), 1), "mean weights have statistics of their own"
     short = Recipe.paper("rn26", "tiny", epochs=2)
     assert "after 8 steps" in (staleness_warning(short, 4) or "")
     assert staleness_warning(Recipe.paper("rn26", "tiny", epochs=13), 4) is None

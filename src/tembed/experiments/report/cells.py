@@ -107,7 +107,8 @@ def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
     preset = min(alike, key=lambda name: len(changes(name)))
     split = "65/15/20 split" if recipe.split == "paper" else "official split"
     images = "all training images" if recipe.train_images is None else f"{recipe.train_images:,} training images"
-    words = [f"{preset} preset", counted(recipe.epochs, "epoch"), f"{split} {recipe.split_seed}", images]
+    epochs = counted(recipe.epochs, "epoch") if recipe.patience is None else f"at most {recipe.epochs} epochs"
+    words = [f"{preset} preset", epochs, f"{split} {recipe.split_seed}", images]
     words += [f"{name.replace('_', ' ')} {value}" for name, value in changes(preset).items()]
     return ", ".join(words)
 

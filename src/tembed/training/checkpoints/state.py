@@ -49,6 +49,11 @@ class State:
         assert self.best_epoch is not None
         return self.metrics[self.best_epoch]
 
+    @property
+    def val_accuracies(self) -> list[float]:
+        """The validation accuracy of each finished epoch."""
+        return [record["val_accuracy"] for record in self.metrics]
+
     def plain(self) -> dict[str, Any]:
         """Everything but the tensors."""
         return {

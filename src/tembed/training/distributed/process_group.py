@@ -52,6 +52,10 @@ class ProcessGroup:
         """Compute the gradients of the loss over the whole batch, of which this process has seen ``share``."""
         loss.backward()
 
+    def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
+        """Scale the gradients of the wrapped model down to this global norm, if theirs is larger."""
+        nn.utils.clip_grad_norm_(model.parameters(), norm)
+
     def sum(self, values: Sequence[float]) -> Sequence[float]:
         """The sums over all processes."""
         return values
@@ -111,6 +115,9 @@ class FabricGroup(ProcessGroup):
 
     def backward(self, loss: Tensor, share: float) -> None:
         self.fabric.backward(loss * (self.world * share))  # DDP averages gradients over the processes
+
+    def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
+        self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)  # undoes a loss scale
 
     def sum(self, values: Sequence[float]) -> Sequence[float]:
         if self.world == 1:

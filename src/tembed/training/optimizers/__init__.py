@@ -36,11 +36,17 @@ def make_optimizer(recipe: Recipe, model: "nn.Module") -> "Optimizer":
     return _BUILDERS[recipe.optimizer](model, recipe)
 
 
+def _eps(recipe: Recipe) -> float:
+    from tembed.models.conventions import CONVENTIONS
+
+    return CONVENTIONS[recipe.conventions].adam_eps
+
+
 def _adam(model: "nn.Module", recipe: Recipe) -> "Optimizer":
     """Adam with L2 decay in the gradient, as in the paper (§4)."""
     from torch.optim import Adam
 
-    return Adam(model.parameters(), recipe.lr, recipe.betas, weight_decay=recipe.weight_decay, fused=True)
+    return Adam(model.parameters(), recipe.lr, recipe.betas, _eps(recipe), recipe.weight_decay, fused=True)
 
 
 def _adam_for_kernels(model: "nn.Module", recipe: Recipe) -> "Optimizer":
@@ -50,13 +56,13 @@ def _adam_for_kernels(model: "nn.Module", recipe: Recipe) -> "Optimizer":
     kernels = [weight for weight in model.parameters() if weight.ndim == 4]
     rest = [weight for weight in model.parameters() if weight.ndim != 4]
     groups = [{"params": kernels, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    return Adam(groups, recipe.lr, recipe.betas, fused=True)
+    return Adam(groups, recipe.lr, recipe.betas, _eps(recipe), fused=True)
 
 
 def _adamw(model: "nn.Module", recipe: Recipe) -> "Optimizer":
     from torch.optim import AdamW
 
-    return AdamW(model.parameters(), recipe.lr, recipe.betas, weight_decay=recipe.weight_decay, fused=True)
+    return AdamW(model.parameters(), recipe.lr, recipe.betas, _eps(recipe), recipe.weight_decay, fused=True)
 
 
 def _muon(model: "nn.Module", recipe: Recipe) -> "Optimizer":

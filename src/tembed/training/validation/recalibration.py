@@ -17,8 +17,11 @@ FEW_STEPS = 50
 
 
 def recalibrates(recipe: Recipe, steps: int) -> bool:
-    """Whether a run with this many steps per epoch measures its statistics again. The paper's training never does."""
-    return steps < FEW_STEPS and recipe.preset != "paper"
+    """Whether a run with this many steps per epoch measures its statistics again.
+
+    Short runs do if their rate falls to zero or their weights are averaged. The paper's training never does.
+    """
+    return steps < FEW_STEPS and (recipe.schedule == "one-cycle" or recipe.averaging > 0)
 
 
 def staleness_warning(recipe: Recipe, steps: int) -> str | None:
