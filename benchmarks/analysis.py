@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 
-from tembed.analysis import analyze, write_analysis
-from tembed.reporting.progress import Progress
+from tembed.common.progress import Progress
+from tembed.lab.analysis.analyzing import analyze
+from tembed.lab.report.analysis_report import write_analysis
 
 
 class Stages(Progress):

@@ -5,7 +5,7 @@
 Each network of `tembed.list_models` is exported in both layouts of appendix A (for 32 and for 84 pixels), and rn20
 with every maximizer that can be exported. The weights are random, with statistics from two training batches.
 ``error`` is the largest difference from torch of any output, divided by ``max(1, largest value)``, over the
-batch and image sizes of `tembed.export.checking.shapes` and four random ones. It must stay below 1e-4. ``CPU s`` is
+batch and image sizes of `tembed.trained.onnx_check.shapes` and four random ones. It must stay below 1e-4. ``CPU s`` is
 the time to export and to compare.
 """
 
@@ -20,10 +20,9 @@ from typing import Any
 
 import torch
 
-from tembed import create_model, list_models
-from tembed.export import to_onnx
-from tembed.export.checking import TOLERANCE, difference, quiet_session
-from tembed.export.onnx import NamedOutputs
+from tembed.models.registry import create_model, list_models
+from tembed.trained.onnx_check import TOLERANCE, difference, quiet_session
+from tembed.trained.onnx_file import NamedOutputs, to_onnx
 
 MAXIMIZERS = ("entropic", "perturbed", "one-hot")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)

@@ -17,15 +17,15 @@ import numpy as np
 import torch
 
 from tembed.attachment.frozen import Top
-from tembed.data.batches import Batches
-from tembed.data.types import ImageSet
-from tembed.embedding import FeatureEmbedding
-from tembed.losses import EmbeddingLoss
-from tembed.training import PRESETS, Recipe
-from tembed.training.attached.features import VIEWS, FeatureBatches
-from tembed.training.environment import keep_freed_memory
-from tembed.training.optimizers import make_optimizer
-from tembed.training.weights import build
+from tembed.block import FeatureEmbedding
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.training.environment import keep_freed_memory
+from tembed.lab.training.frozen_features import VIEWS, FeatureBatches
+from tembed.lab.training.optimizers import make_optimizer
+from tembed.lab.training.recipe import PRESETS, Recipe
+from tembed.loss import EmbeddingLoss
+from tembed.trained.weights_file import build
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 

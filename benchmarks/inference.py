@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tembed import create_model
-from tembed.export import to_onnx
-from tembed.export.checking import quiet_session
+from tembed.models.registry import create_model
+from tembed.trained.onnx_check import quiet_session
+from tembed.trained.onnx_file import to_onnx
 
 MODELS = ("rn26-embed", "rn26", "rn20 perturbed", "dn100-embed-cat")
 """Networks, and after a space the maximizer if it is not BN-ReLU."""

@@ -18,10 +18,11 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from tembed import EmbeddingLoss, create_model
-from tembed.data.batches import Batches
-from tembed.data.parts.world import generate
-from tembed.data.types import ImageSet
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.data.parts.world import generate
+from tembed.loss import EmbeddingLoss
+from tembed.models.registry import create_model
 
 BATCH = 32  # the paper's
 ROUNDS = 15
@@ -88,7 +89,7 @@ def main() -> None:
     mid = {name: statistics.median(values) for name, values in times.items()}
     ratio = statistics.median(b / a for a, b in zip(times["ours"], times["theirs"], strict=True))
     print(f"batches of {BATCH}, {torch.get_num_threads()} threads, median of {ROUNDS} interleaved rounds\n")
-    for name, label in (("theirs", "per image, Pillow and NumPy"), ("ours", "tembed.data.batches")):
+    for name, label in (("theirs", "per image, Pillow and NumPy"), ("ours", "tembed.lab.data.batches")):
         print(f"{label:30}{mid[name] * 1e3:9.3f} ms per batch {BATCH / mid[name]:10,.0f} images/s")
     print(f"{'rn26-embed training step':30}{mid['step'] * 1e3:9.3f} ms per batch\n")
     print(f"ours is {ratio:.0f} times as fast (target: 30)")

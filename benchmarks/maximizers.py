@@ -17,8 +17,10 @@ import torch
 from memory import peak_memory
 from torch import Tensor
 
-from tembed import EmbeddingLoss, create_model
-from tembed.maximizers import BNReLU, entropic, perturbed
+from tembed.loss import EmbeddingLoss
+from tembed.maximizers import entropic, perturbed
+from tembed.maximizers.bn_relu import BNReLU
+from tembed.models.registry import create_model
 
 SHAPES = ((32, 32), (64, 16), (128, 8))  # kernels, side of the map
 METHODS = ("bn-relu", "entropic", "exact", "sample(600)")

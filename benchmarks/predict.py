@@ -15,10 +15,9 @@ from pathlib import Path
 
 import torch
 
-from tembed.data.readers.pictures import find_files
-from tembed.training import load_trained
-from tembed.training.prediction import each_prediction
-from tembed.training.prediction.predicting import BATCH
+from tembed.lab.data.readers.pictures import find_files
+from tembed.trained.predicting import BATCH, each_prediction
+from tembed.trained.weights_file import load_trained
 
 
 def main() -> None:

@@ -23,15 +23,18 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
-from tembed import EmbeddingLoss, Recipe, create_model
-from tembed.data.batches import Batches
-from tembed.data.parts.world import generate
+from tembed.kernels import conv3x3
+from tembed.kernels import fused_bn_relu as bn_relu
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.parts.world import generate
+from tembed.lab.training.compiling import compile_stages
+from tembed.lab.training.environment import keep_freed_memory
+from tembed.lab.training.optimizers import make_optimizer
+from tembed.lab.training.recipe import Recipe
+from tembed.loss import EmbeddingLoss
 from tembed.models.network import Output
-from tembed.ops import bn_relu, conv3x3
-from tembed.training.distributed.compiling import compile_stages
-from tembed.training.environment import keep_freed_memory
-from tembed.training.optimizers import make_optimizer
-from tembed.training.weights import build
+from tembed.models.registry import create_model
+from tembed.trained.weights_file import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
 BATCH = 64

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from tembed.embedding import DeepSupervision, FeatureEmbedding
-from tembed.models import register_model
+from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.lab.training.muon import Muon
+from tembed.lab.training.optimizers import register_optimizer
+from tembed.lab.training.recipe import Recipe
 from tembed.models.network import Network
+from tembed.models.registry import register_model
 from tembed.models.resnet import resnet
-from tembed.training import Recipe, register_optimizer
-from tembed.training.optimizers.muon import Muon
 
 OPTIONS = ("maximizer", "softmax_on_bn", "smooth_shortcut", "window")
 

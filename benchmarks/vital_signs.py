@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
-from tembed.analysis import vital_signs
-from tembed.data import load
-from tembed.data.batches import Batches
-from tembed.plugins import load_plugins
-from tembed.training import load_trained
-from tembed.training.run import run_name
+from tembed.common.plugins import load_plugins
+from tembed.lab.analysis.knock_outs import vital_signs
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.loading import load
+from tembed.lab.training.run import run_name
+from tembed.trained.weights_file import load_trained
 
 HERE = Path(__file__).parents[1]
 

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import tembed
-from tembed import EmbeddingLoss, Output, attach, create_model, detach
-from tembed.attachment import Attached
-from tembed.errors import TembedError
-from tembed.models import Trace
+from tembed.attachment.attached import Attached
+from tembed.attachment.attaching import attach, detach
+from tembed.common.errors import TembedError
+from tembed.loss import EmbeddingLoss
+from tembed.models.network import Output, Trace
+from tembed.models.registry import create_model
 
 CASES: dict[str, tuple[Callable[[], nn.Module], str, tuple[int, int], dict[str, Any]]] = {
     "resnet": (lambda: timm_model("resnet10t"), "layer3", (64, 64), {}),

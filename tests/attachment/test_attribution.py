@@ -9,8 +9,10 @@ import torch
 from support.foreign import Plain
 from torch import Tensor, nn
 
-from tembed import attach, create_model, logits_only
-from tembed.errors import TembedError
+from tembed.attachment.attached import logits_only
+from tembed.attachment.attaching import attach
+from tembed.common.errors import TembedError
+from tembed.models.registry import create_model
 
 
 def own() -> tuple[nn.Module, str]:

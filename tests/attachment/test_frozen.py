@@ -7,9 +7,9 @@ import torch
 from support.foreign import Plain, Tokens
 from torch import nn
 
-from tembed import attach
+from tembed.attachment.attaching import attach
 from tembed.attachment.frozen import Frozen, Top
-from tembed.embedding import DeepSupervision, FeatureEmbedding
+from tembed.block import DeepSupervision, FeatureEmbedding
 
 
 def made(build: type[nn.Module], at: str, channels: int, kind: str = "embed") -> Frozen:

@@ -9,10 +9,12 @@ import torch
 from support.foreign import Odd, Plain, timm_model
 from torch import Tensor, nn
 
-from tembed import EmbeddingLoss, attach, list_layers, logits_only
-from tembed.attachment import Layout
-from tembed.attachment.layouts import find_layout
-from tembed.errors import TembedError
+from tembed.attachment.attached import logits_only
+from tembed.attachment.attaching import attach
+from tembed.attachment.dry_run import list_layers
+from tembed.attachment.feature_maps import Layout, find_layout
+from tembed.common.errors import TembedError
+from tembed.loss import EmbeddingLoss
 
 
 def vit(**options: Any) -> nn.Module:

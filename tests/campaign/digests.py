@@ -21,7 +21,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 RECORD = REPOSITORY / "results" / "digests.json"
-STEPS = "--data parts --train-images 320 --batch-size 16 --epochs 1".split()
+STEPS = ["--data", "parts", "--train-images", "320", "--batch-size", "16", "--epochs", "1"]
 NETWORKS = {
     "rn26": [],
     "rn26-aux": ["--preset", "fast"],

@@ -29,7 +29,7 @@ from support.datasets import store_all
 from support.grids import left_by, runs_of
 from support.kills import COMMANDS, fingerprint, starts
 
-from tembed.machine import ASLEEP, SPINNING
+from tembed.common.cores import ASLEEP, SPINNING
 
 PROJECT = Path(__file__).parents[2]
 NOTES = PROJECT / ".campaign"

@@ -33,12 +33,12 @@ AREAS: dict[str, dict[str, str]] = {
         "maximizers/entropic.py": "tests/maximizers/test_entropic.py tests/maximizers/test_all.py",
         "maximizers/perturbed.py": "tests/maximizers/test_perturbed.py tests/maximizers/test_all.py",
         "maximizers/one_hot.py": "tests/maximizers/test_one_hot.py tests/maximizers/test_all.py",
-        "maximizers/bn_relu.py": "tests/maximizers/test_all.py tests/ops/test_bn_relu.py",
+        "maximizers/bn_relu.py": "tests/maximizers/test_all.py tests/kernels/test_fused_bn_relu.py",
         "maximizers/margin.py": "tests/maximizers",
         "maximizers/calibrate.py": "tests/maximizers/test_calibrate.py",
     },
-    "embedding": {"embedding.py": "tests/test_embedding.py"},
-    "losses": {"losses.py": "tests/test_losses.py"},
+    "block": {"block.py": "tests/test_block.py"},
+    "loss": {"loss.py": "tests/test_loss.py"},
     "models": {
         "models/resnet.py": "tests/models",
         "models/wide_resnet.py": "tests/models",
@@ -46,33 +46,33 @@ AREAS: dict[str, dict[str, str]] = {
         "models/network.py": "tests/models",
     },
     "training": {
-        "training/loop.py": "tests/training/test_loop.py",
-        "training/inputs.py": "tests/training/test_inputs.py tests/training/test_loop.py",
-        "training/evaluation.py": "tests/analysis/test_evaluation.py",
+        "lab/training/loop.py": "tests/lab/training/test_loop.py",
+        "lab/training/inputs.py": "tests/lab/training/test_inputs.py tests/lab/training/test_loop.py",
+        "lab/training/evaluation.py": "tests/lab/report/test_evaluation_report.py",
     },
-    "schedule": {"training/schedule.py": "tests/training/test_schedule.py"},
+    "schedule": {"lab/training/schedule.py": "tests/lab/training/test_schedule.py"},
     "optimizers": {
-        "training/optimizers/muon.py": "tests/training/test_optimizers.py",
-        "training/optimizers/__init__.py": "tests/training/test_optimizers.py",
-        "training/validation/averaging.py": "tests/training/validation/test_averaging.py",
+        "lab/training/muon.py": "tests/lab/training/test_optimizers.py",
+        "lab/training/optimizers.py": "tests/lab/training/test_optimizers.py",
+        "lab/training/averaging.py": "tests/lab/training/test_averaging.py",
     },
     "claims": {
-        "analysis/claims/hull.py": "tests/analysis/claims",
-        "analysis/claims/look_alikes.py": "tests/analysis/claims",
-        "analysis/claims/separation.py": "tests/analysis/claims",
-        "analysis/claims/statistics.py": "tests/analysis/claims",
-        "analysis/claims/uncertainty.py": "tests/analysis/claims",
-        "analysis/claims/words.py": "tests/analysis/claims",
-        "experiments/report/claims.py": "tests/experiments/report/test_report.py",
+        "lab/claims/hull.py": "tests/lab/claims",
+        "lab/claims/look_alikes.py": "tests/lab/claims",
+        "lab/claims/separation.py": "tests/lab/claims",
+        "lab/claims/half_samples.py": "tests/lab/claims",
+        "lab/claims/uncertainty.py": "tests/lab/claims",
+        "lab/claims/mixed_words.py": "tests/lab/claims",
+        "lab/claims/accuracies.py": "tests/lab/claims/test_accuracies.py",
     },
-    "statistics": {"experiments/report/statistics.py": "tests/experiments/report/test_statistics.py"},
-    "splits": {"data/splits.py": "tests/data/test_splits.py"},
-    "batches": {"data/batches.py": "tests/data/test_batches.py"},
+    "statistics": {"lab/claims/seed_statistics.py": "tests/lab/claims/test_seed_statistics.py"},
+    "splits": {"lab/data/splits.py": "tests/lab/data/test_splits.py"},
+    "batches": {"lab/data/batches.py": "tests/lab/data/test_batches.py"},
 }
 """The files of each area, and the tests nearest to each file."""
 
 EQUIVALENT = {
-    "training/optimizers/__init__.py: True -> False": "a step that is not fused computes the same, more slowly",
+    "lab/training/optimizers.py: True -> False": "a step that is not fused computes the same, more slowly",
 }
 """Survivors that compute the same as the original, as ``file: old -> new``, and why."""
 

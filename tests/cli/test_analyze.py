@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tembed.claims import Claim, Judgement, not_measured
-from tembed.cli.analyze import show
+from tembed.cli.cmd_analyze import show
+from tembed.lab.claims.claim import Claim, Judgement, not_measured
 
 
 def test_claims_that_were_not_measured_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,8 +7,10 @@ import onnxruntime
 import pytest
 import torch
 
-from tembed import create_model, load, save_pretrained
 from tembed.cli.main import main
+from tembed.models.registry import create_model
+from tembed.trained.hub import save_pretrained
+from tembed.trained.weights_file import load
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from tembed.cli import main as command_line
 from tembed.cli.main import COMMANDS, main, split_plugins, with_flags
-from tembed.errors import TembedError
+from tembed.common.errors import TembedError
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

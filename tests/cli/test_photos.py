@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tembed.cli.main import main
-from tembed.training import Run
+from tembed.lab.training.run import Run
 
 
 def store_photos(folder: Path, count: int) -> None:

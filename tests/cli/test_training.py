@@ -8,8 +8,8 @@ import pytest
 from support.datasets import store_world
 
 from tembed.cli.main import main
-from tembed.files import locked_folder
-from tembed.training import Run
+from tembed.common.files import locked_folder
+from tembed.lab.training.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from tembed import maximizers
-from tembed.errors import TembedError
-from tembed.maximizers import BNReLU, Entropic, OneHot, Perturbed, entropic, one_hot, perturbed
+from tembed.common.errors import TembedError
+from tembed.maximizers import entropic, one_hot, perturbed
+from tembed.maximizers.bn_relu import BNReLU
+from tembed.maximizers.entropic import Entropic
+from tembed.maximizers.one_hot import OneHot
+from tembed.maximizers.perturbed import Perturbed
 
 SOFT = [pytest.param(entropic, id="entropic"), pytest.param(perturbed, id="exact")]
 Maximizer = Callable[..., Tensor]
@@ -224,7 +228,7 @@ def test_a_registered_maximizer_is_created_with_its_own_constant(monkeypatch: py
             super().__init__()
             self.channels, self.temperature = channels, temperature
 
-    registry = sys.modules["tembed.maximizers.registry"]
+    registry = sys.modules["tembed.maximizers.lookup"]
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     maximizers.register("soft", Softmax, {"temperature": 0.5})
     assert "soft" in maximizers.names()

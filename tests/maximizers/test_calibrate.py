@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tembed import create_model
-from tembed.errors import TembedError
-from tembed.maximizers import BNReLU, calibrate, implied_margin
+from tembed.common.errors import TembedError
+from tembed.maximizers import calibrate
+from tembed.maximizers.bn_relu import BNReLU, implied_margin
+from tembed.models.registry import create_model
 
 
 def trained(model: nn.Module, images: Tensor) -> nn.Module:

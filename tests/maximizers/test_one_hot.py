@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from scipy.optimize import linprog
 
-from tembed.maximizers import OneHot, one_hot
+from tembed.maximizers import one_hot
+from tembed.maximizers.one_hot import OneHot
 
 
 def test_equals_a_linear_program_solver() -> None:

@@ -9,9 +9,10 @@ from memory import peak_memory
 from support.references import fine_quadrature
 from torch import Tensor
 
-from tembed.errors import TembedError
-from tembed.maximizers import Perturbed, perturbed
-from tembed.ops import perturbed as kernel
+from tembed.common.errors import TembedError
+from tembed.kernels import exact_p2 as kernel
+from tembed.maximizers import perturbed
+from tembed.maximizers.perturbed import Perturbed
 
 module = sys.modules["tembed.maximizers.perturbed"]  # the package has a function of the same name
 

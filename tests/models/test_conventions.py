@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tembed
-from tembed.errors import TembedError
+from tembed.common.errors import TembedError
 from tembed.models.resnet import Bottleneck
 from tembed.models.wide_resnet import BasicUnit
 

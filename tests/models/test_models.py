@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tembed import EmbeddingLoss, create_model, list_models
-from tembed.errors import TembedError
-from tembed.models import canonical_name
+from tembed.common.errors import TembedError
+from tembed.loss import EmbeddingLoss
+from tembed.models.registry import canonical_name, create_model, list_models
 
 # Trainable parameters as a constant and a number per class, at 32 and at 84 pixels.
 PARAMETERS = {

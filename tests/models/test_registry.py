@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tembed import EmbeddingLoss, FeatureEmbedding, create_model, list_models, maximizers
-from tembed.embedding import DeepSupervision
-from tembed.errors import TembedError
-from tembed.models import canonical_name, model_info, register_model
+from tembed import maximizers
+from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.common.errors import TembedError
+from tembed.loss import EmbeddingLoss
 from tembed.models.network import Network
-from tembed.models.parameters import parameter_table
+from tembed.models.parameter_counts import parameter_table
+from tembed.models.registry import canonical_name, create_model, list_models, model_info, register_model
 from tembed.models.resnet import resnet
 from tembed.paper import PARAMETERS
 
@@ -20,7 +21,7 @@ from tembed.paper import PARAMETERS
 @pytest.fixture(autouse=True)
 def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten afterwards."""
-    for name in ("tembed.models.registry", "tembed.maximizers.registry"):
+    for name in ("tembed.models.registry", "tembed.maximizers.lookup"):
         registry = sys.modules[name]
         monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tembed.data.parts.world import generate
-from tembed.data.readers.reading import Chunk, Reading
-from tembed.data.storage import store
+from tembed.lab.data.parts.world import generate
+from tembed.lab.data.readers.reading import Chunk, Reading
+from tembed.lab.data.store import store
 
 
 def store_world(root: Path, name: str, count: int, size: int) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tembed.analysis.features import Features
-from tembed.models import create_model
-from tembed.training import Recipe
-from tembed.training.weights import save_weights
+from tembed.lab.analysis.features import Features
+from tembed.lab.training.recipe import Recipe
+from tembed.models.registry import create_model
+from tembed.trained.weights_file import save_weights
 
 
 def made_features(

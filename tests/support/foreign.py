@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tembed.training.attached.sources import timm
+from tembed.attachment.sources import timm
 
 
 def timm_model(name: str, classes: int = 3, **options: Any) -> nn.Module:

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from tembed.training.checksummed import checksum, read_checksummed
-from tembed.training.run import Run, without_clock
+from tembed.lab.training.run import Run, without_clock
+from tembed.trained.checksummed import checksum, read_checksummed
 
 COMMANDS = {
     "block": "rn26-embed --data tiny --preset fast --epochs 3 --batch-size 10 --seed 1",

@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 from support.chromium import Tab
-from tembed.analysis import Analysis
-from tembed.page.content import unit_square
+from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.page.content import unit_square
 
 STAGE = (440, 430)
 """The middle of the map in a window of 1200 x 800 pixels."""

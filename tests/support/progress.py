@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tembed.reporting.progress import Progress
+from tembed.common.progress import Progress
 
 
 class Said(Progress):

@@ -3,8 +3,8 @@
 from itertools import combinations
 from typing import Any
 
-from tembed.analysis.figures import figure_png
-from tembed.extras import needs
+from tembed.common.extras import needs
+from tembed.lab.analysis.figures import figure_png
 
 SLACK = 1.0
 """Pixels by which two boxes may touch."""

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.attachment.dry_run import check_module
-from tembed.attachment.layouts import Layout
-from tembed.embedding import DeepSupervision, FeatureEmbedding, Matched
-from tembed.errors import TembedError
-from tembed.models import Origin, Output, Trace
+from tembed.attachment.feature_maps import Layout
+from tembed.block import DeepSupervision, FeatureEmbedding, Matched
+from tembed.common.errors import TembedError
+from tembed.models.network import Output, Trace
+from tembed.models.origin import Origin
 
 Block = FeatureEmbedding | DeepSupervision
 TAP = "_tembed_tap"

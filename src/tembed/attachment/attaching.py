@@ -9,20 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tembed.attachment.attached import Attached, Block, is_exchanged, logits_of, restore_class
-from tembed.attachment.dry_run import (
-    DryRun,
-    Example,
-    call,
-    check_module,
-    dry_run,
-    layers_of,
-    layout_of,
-    refuse,
-)
-from tembed.attachment.layouts import LAYOUTS, Layout
-from tembed.embedding import DeepSupervision, FeatureEmbedding
-from tembed.errors import TembedError, first_line
-from tembed.modes import evaluation_mode
+from tembed.attachment.dry_run import DryRun, Example, call, check_module, dry_run, layers_of, layout_of, refuse
+from tembed.attachment.feature_maps import LAYOUTS, Layout
+from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.common.errors import TembedError, first_line
+from tembed.common.modes import evaluation_mode
 
 Start = Literal["bystander", "paper"]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tembed.attachment.layouts import Layout, find_layout
-from tembed.errors import TembedError, first_line
-from tembed.modes import evaluation_mode
+from tembed.attachment.feature_maps import Layout, find_layout
+from tembed.common.errors import TembedError, first_line
+from tembed.common.modes import evaluation_mode
 
 Example = Tensor | int | tuple[int, int] | None
 """Images ``(N, channels, H, W)``, or the size of an image."""

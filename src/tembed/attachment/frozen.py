@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tembed.attachment.attached import Attached, Block, check_single
-from tembed.models import Origin, Output, Trace
+from tembed.models.network import Output, Trace
+from tembed.models.origin import Origin
 
 
 class Top(nn.Module):

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from tembed import __version__
-from tembed.errors import TembedError, one_line
-from tembed.machine import ASLEEP, Crowded, waiting_policy
-from tembed.plugins import load_plugins, name_plugins, named_plugins
-from tembed.reporting.output import for_readers
+from tembed.common.cores import ASLEEP, Crowded, waiting_policy
+from tembed.common.errors import TembedError, one_line
+from tembed.common.output import for_readers
+from tembed.common.plugins import load_plugins, name_plugins, named_plugins
 
 COMMANDS = {
     "models": "list the networks of Table 1 and their parameter counts",
@@ -93,7 +93,7 @@ def run(arguments: list[str] | None) -> int:
     try:
         name_plugins(plugins)
         load_plugins(named_plugins())
-        command = import_module(f"tembed.cli.{name}")
+        command = import_module(f"tembed.cli.cmd_{name}")
         flags = getattr(command, "FLAGS", {})
         return command.main(rest) or 0
     except TembedError as error:

@@ -13,9 +13,9 @@ Each file registers its maximizer under a name, with its constants: see `registe
 from tembed.maximizers.bn_relu import BNReLU, implied_margin
 from tembed.maximizers.calibrate import Calibration, calibrate
 from tembed.maximizers.entropic import Entropic, entropic
+from tembed.maximizers.lookup import constants, create, names, register
 from tembed.maximizers.one_hot import OneHot, one_hot
 from tembed.maximizers.perturbed import Perturbed, perturbed
-from tembed.maximizers.registry import constants, create, names, register
 from tembed.paper import EPS, ETA, MU
 
 __all__ = [

@@ -3,16 +3,16 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tembed.errors import TembedError
-from tembed.maximizers.registry import register
-from tembed.ops import bn_relu as op
-from tembed.ops.autograd import has_hooks
+from tembed.common.errors import TembedError
+from tembed.kernels import fused_bn_relu as op
+from tembed.kernels.autograd import has_hooks
+from tembed.maximizers.lookup import register
 
 
 class BNReLU(nn.BatchNorm2d):
     """Batch normalisation and ReLU in one module: the maximizer that networks usually have.
 
-    In training, a channels-last float32 map on the CPU goes through a fused kernel (`tembed.ops.bn_relu`).
+    In training, a channels-last float32 map on the CPU goes through a fused kernel (`tembed.kernels.fused_bn_relu`).
     """
 
     def normalize(self, a: Tensor) -> Tensor:

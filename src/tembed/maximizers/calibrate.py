@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tembed.errors import TembedError
+from tembed.common.errors import TembedError
+from tembed.common.modes import evaluation_mode
 from tembed.maximizers.bn_relu import implied_margin
-from tembed.modes import evaluation_mode
 
 DEAD = 1e-2
 """Channels with ``|gamma|`` below this share of the layer's largest are ignored: weight decay has switched them off."""

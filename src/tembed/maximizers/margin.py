@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from tembed.errors import TembedError
+from tembed.common.errors import TembedError
 
 
 def check_constants(*, mu: float | Tensor = 0.0, eta: float = 1.0, eps: float = 1.0) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tembed.maximizers.lookup import register
 from tembed.maximizers.margin import align_margin, check_constants
-from tembed.maximizers.registry import register
 from tembed.paper import ETA, MU
 
 

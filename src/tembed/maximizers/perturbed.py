@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tembed.errors import TembedError
+from tembed.common.errors import TembedError
+from tembed.kernels import exact_p2 as op
+from tembed.kernels.autograd import wants_double_backward
+from tembed.maximizers.lookup import register
 from tembed.maximizers.margin import align_margin, check_constants
-from tembed.maximizers.registry import register
-from tembed.ops import perturbed as op
-from tembed.ops.autograd import wants_double_backward
 from tembed.paper import EPS, ETA, MU, SAMPLES
 
 CHUNK = 1 << 22

@@ -4,14 +4,7 @@ from tembed.models import densenet, resnet, wide_resnet
 from tembed.models.foreign import ForeignName, is_foreign, parse_foreign, with_block
 from tembed.models.network import Network, Output, Trace
 from tembed.models.origin import Origin
-from tembed.models.registry import (
-    ModelInfo,
-    canonical_name,
-    create_model,
-    list_models,
-    model_info,
-    register_model,
-)
+from tembed.models.registry import ModelInfo, canonical_name, create_model, list_models, model_info, register_model
 
 __all__ = [
     "ForeignName",

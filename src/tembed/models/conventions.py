@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from tembed.embedding import initialize
+from tembed.block import initialize
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tembed.embedding import FeatureEmbedding
-from tembed.maximizers import BNReLU
+from tembed.block import FeatureEmbedding
+from tembed.kernels import dense_stage as op
+from tembed.kernels.autograd import has_hooks
+from tembed.kernels.conv3x3 import Conv3x3
+from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
-from tembed.ops import dense_stage as op
-from tembed.ops.autograd import has_hooks
-from tembed.ops.conv3x3 import Conv3x3
 
 GROWTH = 12
 LAYERS = 16

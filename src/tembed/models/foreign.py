@@ -6,7 +6,7 @@ A name alone says everything that tables and reports need, so nothing is importe
 import re
 from dataclasses import dataclass
 
-from tembed.errors import TembedError
+from tembed.common.errors import TembedError
 
 TIMM, OWN = "timm", "tembed"
 """Sources with a meaning of their own: timm's networks, and those of this package. All others are modules."""

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tembed.arrays import brief, briefly
-from tembed.embedding import DeepSupervision, FeatureEmbedding, ShortcutOnly, initialize
-from tembed.errors import TembedError
-from tembed.maximizers import BNReLU
+from tembed.block import DeepSupervision, FeatureEmbedding, ShortcutOnly, initialize
+from tembed.common.arrays import brief, briefly
+from tembed.common.errors import TembedError
+from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.origin import Origin
 
 Block = FeatureEmbedding | DeepSupervision | ShortcutOnly
@@ -74,7 +74,7 @@ def wrong_input(x: Any) -> str:
         return f"the input is {brief(x)}; the network takes three channels, (N, 3, H, W)"
     return (
         f"the input is {brief(x)}; the network takes normalised floats: (x / 255 - mean) / std, with the mean and std "
-        "of tembed.training.load_trained or of the dataset's splits"
+        "of tembed.trained.load_trained or of the dataset's splits"
     )
 
 

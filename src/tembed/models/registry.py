@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from tembed import maximizers
-from tembed.embedding import DeepSupervision, FeatureEmbedding
-from tembed.errors import TembedError
+from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.common.errors import TembedError
+from tembed.common.plugins import plain_name, unknown_model
 from tembed.models.conventions import CONVENTIONS, DEFAULT, adopt
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
 from tembed.models.origin import Origin
 from tembed.paper import LABELS
-from tembed.plugins import plain_name, unknown_model
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "norm_shortcut", "window")
 """Options of `FeatureEmbedding` that the ``-embed`` networks accept."""

@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from tembed import maximizers
-from tembed.embedding import DeepSupervision, FeatureEmbedding, ShortcutOnly
-from tembed.maximizers import BNReLU
+from tembed.block import DeepSupervision, FeatureEmbedding, ShortcutOnly
+from tembed.kernels.conv3x3 import Conv3x3
+from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
-from tembed.ops.conv3x3 import Conv3x3
 
 Maximizer = Callable[[int], nn.Module]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tembed.embedding import FeatureEmbedding
-from tembed.maximizers import BNReLU
+from tembed.block import FeatureEmbedding
+from tembed.kernels.conv3x3 import Conv3x3
+from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
-from tembed.ops.conv3x3 import Conv3x3
 
 
 class BasicUnit(nn.Module):

@@ -1,0 +1,220 @@
+"""The block: it matches each patch to the classes and writes a mixture of the class vectors (paper §3.3)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tembed import maximizers
+from tembed.common.arrays import briefly
+from tembed.common.errors import TembedError
+from tembed.maximizers.bn_relu import BNReLU
+
+CONCAT_VALUE_DIM = 192
+"""Size of the class vectors in the concatenating form, DN100-Ours-C (appendix A)."""
+
+
+class Matched(NamedTuple):
+    """What the block computes on a map ``(N, d, H, W)``, with ``C`` classes.
+
+    ``features``: what the next stage reads, ``(N, out_channels, H, W)``. ``scores``: what every soft-max over the
+    classes takes, ``(N, C, H, W)``. ``mixing``: the weights ``p`` of the class vectors, ``(N, C, H, W)``.
+    ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None if the
+    scores are not fed back (deep supervision), and ``scores`` as well if patches are not matched at all.
+    """
+
+    features: Tensor
+    scores: Tensor | None
+    mixing: Tensor | None
+    embedding: Tensor | None
+
+    def __repr__(self) -> str:
+        return briefly("Matched", **self._asdict())
+
+
+def half_window(height: int, width: int) -> tuple[int, int]:
+    """The paper's patch size: half the side of the map, 4x4 on the 8x8 maps of CIFAR."""
+    return max(1, height // 2), max(1, width // 2)
+
+
+def patch_mean(f: Tensor, window: Sequence[int]) -> Tensor:
+    """Mean of the features in the window around each pixel, inside the map only: ``(N, d, H, W)`` to the same shape.
+
+    A window covers ``(k - 1) // 2`` pixels before and ``k // 2`` after. It is a rectangle even where the border cuts
+    it, so the mean over it is a mean over columns followed by a mean over rows: two products with small matrices,
+    which are faster than pooling, especially in backward.
+    """
+    rows, columns = (_mean_matrix(f, side, k) for side, k in zip(f.shape[2:], window, strict=True))
+    if not f.is_contiguous(memory_format=torch.channels_last):
+        return rows @ f @ columns.T
+    pixels = columns @ f.permute(0, 2, 3, 1)
+    return (rows @ pixels.flatten(2)).view(pixels.shape).permute(0, 3, 1, 2)
+
+
+def _mean_matrix(f: Tensor, side: int, window: int) -> Tensor:
+    """The matrix ``(side, side)`` whose row ``i`` averages from ``i - (window - 1) // 2`` to ``i + window // 2``."""
+    index = torch.arange(side, device=f.device)
+    offset = index - index[:, None]
+    covered = (offset >= -((window - 1) // 2)) & (offset <= window // 2)
+    return covered.to(f.dtype) / covered.sum(1, keepdim=True)
+
+
+class PatchScores(nn.Module):
+    """Class scores of the patch at each pixel, ``a = alpha^T x_g + beta`` (§3.3): ``(N, d, H, W)`` to ``(N, C, H, W)``.
+
+    The default window is half the map that it is called with.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        *,
+        norm_before_pool: bool = False,
+        window: int | tuple[int, int] | None = None,
+    ):
+        super().__init__()
+        self.window = (window, window) if isinstance(window, int) else window
+        if self.window is not None and (len(self.window) != 2 or min(self.window) < 1):
+            raise TembedError(f"`window` is {window!r}; it must be a positive number, or a height and a width")
+        _check_positive(channels=channels, num_classes=num_classes)
+        self.norm = nn.BatchNorm2d(channels) if norm_before_pool else nn.Identity()
+        self.score = nn.Conv2d(channels, num_classes, 1)
+
+    def forward(self, f: Tensor) -> Tensor:
+        # The mean and the linear map commute, so the scores are averaged: there are fewer classes than channels.
+        return patch_mean(self.score(self.norm(f)), self.window or half_window(*f.shape[2:]))
+
+
+class DeepSupervision(nn.Module):
+    """The ``-aux`` control: patches are scored and the scores are trained, but nothing is fed back (§4.2)."""
+
+    def __init__(self, channels: int, num_classes: int, *, window: int | tuple[int, int] | None = None):
+        super().__init__()
+        self.out_channels = channels
+        self.match = PatchScores(channels, num_classes, window=window)
+        initialize(self)
+
+    def steps(self, f: Tensor) -> Matched:
+        return Matched(f, self.match(f), None, None)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        return f, self.match(f)
+
+
+class ShortcutOnly(nn.Module):
+    """The ``-1x1`` control: the convolution of the block's shortcut, and nothing else. No patch is scored."""
+
+    def __init__(self, channels: int, num_classes: int, *, smooth_shortcut: bool = False):
+        super().__init__()
+        self.out_channels = channels
+        self.smooth_shortcut = smooth_shortcut
+        self.shortcut = nn.Conv2d(channels, channels, 1, bias=False)
+        initialize(self)
+
+    def steps(self, f: Tensor) -> Matched:
+        return Matched(self.shortcut(patch_mean(f, (2, 2)) if self.smooth_shortcut else f), None, None, None)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, None]:
+        return self.steps(f).features, None
+
+
+class FeatureEmbedding(nn.Module):
+    """Feature embedding by template matching, as a residual block (§3.3, Fig. 2).
+
+    Maps ``(N, channels, H, W)`` to ``(features, scores)``: the map for the next stage, ``(N, out_channels, H, W)``,
+    and the class scores of every patch, ``(N, num_classes, H, W)``, for `EmbeddingLoss`.
+
+    Args:
+        channels: ``d``, the channels of the input.
+        num_classes: ``C``, the classes that patches are matched to.
+        concat: write ``cat[f, f']`` instead of ``conv1x1(f) + f'`` (DN100-Ours-C).
+        value_dim: size of the class vectors; by default ``channels``, or 192 with ``concat``.
+        norm_before_pool: normalise the input of the score branch (WRN and DN).
+        softmax_on_bn: return the scores after batch normalisation (CIFAR-10).
+        smooth_shortcut: 2x2 average pool before the shortcut's convolution (RN and WRN on CIFAR-10).
+        norm_shortcut: batch-normalise the input of the shortcut's convolution. Not in the paper: it keeps ``f`` from
+            growing until ``f'`` is negligible beside it (docs/recipes.md).
+        bias: give the convolutions of the class vectors and the shortcut a bias (DN).
+        window: side of a patch, or its height and width; by default half the map.
+        maximizer: what turns scores into mixing weights: a name of `tembed.maximizers.names`, or a module.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_classes: int,
+        *,
+        concat: bool = False,
+        value_dim: int | None = None,
+        norm_before_pool: bool = False,
+        softmax_on_bn: bool = False,
+        smooth_shortcut: bool = False,
+        norm_shortcut: bool = False,
+        bias: bool = False,
+        window: int | tuple[int, int] | None = None,
+        maximizer: str | nn.Module = "bn-relu",
+    ):
+        super().__init__()
+        for name, given in (("smooth_shortcut", smooth_shortcut), ("norm_shortcut", norm_shortcut)):
+            if concat and given:
+                raise TembedError(
+                    f"`{name}` comes before the convolution of the shortcut, and with `concat` there is none: leave "
+                    "one of them out"
+                )
+        if value_dim is None:
+            value_dim = CONCAT_VALUE_DIM if concat else channels
+        _check_positive(channels=channels, num_classes=num_classes, value_dim=value_dim)
+        self.out_channels = channels + value_dim if concat else value_dim
+        self.softmax_on_bn = softmax_on_bn
+        self.smooth_shortcut = smooth_shortcut
+        self.match = PatchScores(channels, num_classes, norm_before_pool=norm_before_pool, window=window)
+        self.maximizer = maximizers.create(maximizer, num_classes) if isinstance(maximizer, str) else maximizer
+        if softmax_on_bn and not isinstance(self.maximizer, BNReLU):
+            raise TembedError(
+                "`softmax_on_bn` takes the scores from the normalisation of BN-ReLU: it needs the maximizer 'bn-relu'"
+            )
+        self.values = nn.Conv2d(num_classes, value_dim, 1, bias=bias)
+        self.shortcut = None if concat else nn.Conv2d(channels, value_dim, 1, bias=bias)
+        self.shortcut_norm = nn.BatchNorm2d(channels) if norm_shortcut else None
+        initialize(self)
+
+    def steps(self, f: Tensor) -> Matched:
+        """All quantities of the block by their names in the paper."""
+        scores = self.match(f)
+        if self.softmax_on_bn:
+            mixing, scores = self.maximizer(scores, with_normalized=True)
+        else:
+            mixing = self.maximizer(scores)
+        embedding = self.values(mixing)
+        return Matched(self._join(f, embedding), scores, mixing, embedding)
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        matched = self.steps(f)
+        assert matched.scores is not None
+        return matched.features, matched.scores
+
+    def _join(self, f: Tensor, embedding: Tensor) -> Tensor:
+        if self.shortcut is None:
+            return torch.cat([f, embedding], dim=1)
+        if self.shortcut_norm is not None:
+            f = self.shortcut_norm(f)
+        if self.smooth_shortcut:
+            f = patch_mean(f, (2, 2))
+        return self.shortcut(f) + embedding
+
+
+def initialize(module: nn.Module) -> None:
+    """He's normal initialisation (fan-in) for convolutions, and zero biases. The rest keeps torch's initialisation."""
+    for child in module.modules():
+        if isinstance(child, nn.Conv2d):
+            nn.init.kaiming_normal_(child.weight, nonlinearity="relu")
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)
+
+
+def _check_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise TembedError(f"`{name}` is {size}; it must be at least 1")

@@ -1,0 +1,107 @@
+"""``tembed analyze``: the paper's figures and claims for a trained run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from tembed.common.errors import counted
+
+if TYPE_CHECKING:
+    from tembed.lab.claims.claim import Claim
+
+
+@dataclass(frozen=True)
+class Analyze:
+    """Draw the figures of the paper's analysis for a trained run, and measure the paper's claims.
+
+    A run without patch scores, such as rn26, gets a report on its BN-ReLU units.
+    """
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
+    baseline: str | None = None
+    """another run on the same dataset to compare with, such as rn26/cifar10"""
+    also: tuple[str, ...] = ()
+    """further runs, each a seed of RUN, of the baseline, of its -aux or of its -1x1 network; three seeds of each give
+    a verdict on the method"""
+    images_per_class: int | None = None
+    """test images of each class; default: 80 or as many as there are, and fewer if that would exceed 800 in total"""
+    super_classes: Path | None = None
+    """a JSON file {"super-class": ["class", ...]}; default: the super-classes of the dataset, if it has any"""
+    seed: int = 0
+    """the seed of the sample of images, the maps and the words"""
+    out: Path | None = None
+    """the folder for the files; default: RUN/analysis for a run folder, else analysis/NAME"""
+    fast_maps: bool = False
+    """a first look in about a minute: 100 images in total, 250 for the vital signs, and t-SNE of 1,500 patches with the
+    others beside them"""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """what to compute on; auto: a GPU if there is one"""
+    quiet: bool = False
+    """print only where the report is"""
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(Analyze, prog="tembed analyze", args=arguments)
+    from tembed.common.files import locked_folder
+    from tembed.lab.analysis.analyzing import analyze
+    from tembed.lab.analysis.sampling import read_groups
+    from tembed.lab.page.builder import build_page
+    from tembed.lab.report.analysis_report import default_out, write_analysis
+    from tembed.lab.report.units_report import has_scores
+    from tembed.lab.terminal import for_stderr
+
+    out = command.out or default_out(command.source)
+    if command.baseline is None and not command.also and not has_scores(command.source):
+        return units_only(command, out)
+    with locked_folder(out), for_stderr(command.quiet) as progress:
+        found = analyze(
+            command.source,
+            baseline=command.baseline,
+            also=command.also,
+            images_per_class=command.images_per_class,
+            groups=None if command.super_classes is None else read_groups(command.super_classes),
+            seed=command.seed,
+            cache=out / "cache",
+            progress=progress,
+            fast_maps=command.fast_maps,
+            accelerator=command.accelerator,
+        )
+        report = write_analysis(found, out, page="page/index.html" if found.has_maps else None)
+        page = build_page(found, out / "page", network=(out / "page" / "network").exists()) if found.has_maps else None
+    if page is not None:
+        print(f"every patch on a map: {page}")
+    show(found.claims, report, command.quiet)
+    return 0
+
+
+def units_only(command: Analyze, out: Path) -> int:
+    """The report on a run without patch scores."""
+    from tembed.common.files import locked_folder
+    from tembed.lab.report.units_report import analyze_units, write_units
+    from tembed.lab.terminal import for_stderr
+
+    with locked_folder(out), for_stderr(command.quiet) as progress:
+        found = analyze_units(
+            command.source,
+            images_per_class=command.images_per_class,
+            seed=command.seed,
+            progress=progress,
+            fast=command.fast_maps,
+            accelerator=command.accelerator,
+        )
+        report = write_units(found, out)
+    show(found.claims, report, command.quiet)
+    return 0
+
+
+def show(claims: list["Claim"], report: Path, quiet: bool) -> None:
+    if not quiet:
+        measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+        for claim in measured:
+            print(f"{claim.weights.verdict:<14}{claim.name}: {claim.weights.why}")
+        if missing := len(claims) - len(measured):
+            print(f"not measured  {counted(missing, 'claim')}, named in the report with the reason")
+    print(f"the report: {report} and {report.with_suffix('.html')}")

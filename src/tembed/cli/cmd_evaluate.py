@@ -1,0 +1,59 @@
+"""``tembed evaluate``: measure trained weights again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from tembed.cli.renamed import renamed_flag
+
+SHOWN = 5
+"""Classes and confusions on the terminal; the report has all."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure the best weights of a run on a subset of its dataset: accuracy by class, confusions, worst images."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
+    subset: Literal["test", "val", "train"] = "test"
+    """the images to measure on: the test, validation or training subset of the run's split"""
+    data: str | None = None
+    """another dataset with the same classes; it is split by its own folders, or 65/15/20"""
+    out: Path | None = None
+    """the folder for the report; default: RUN/evaluation-SUBSET for a run folder, else evaluation/NAME-SUBSET"""
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """what to compute on; auto: a GPU if there is one"""
+    quiet: bool = False
+    """print only the result, and write no report"""
+
+
+def main(arguments: list[str]) -> int:
+    arguments = renamed_flag(arguments, "--part", "--subset")
+    command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
+    from tembed.lab.report.evaluation_report import default_out, summary, write_evaluation
+    from tembed.lab.terminal import for_stderr
+    from tembed.lab.training.evaluation import evaluate_in_detail
+
+    found = evaluate_in_detail(
+        command.source,
+        command.subset,
+        data=command.data,
+        accelerator=command.accelerator,
+        progress=for_stderr(command.quiet),
+    )
+    print(f"{command.source} on {found.evaluation.images:,} {command.subset} images:")
+    for line in summary(found):
+        print(f"  {line}")
+    if command.quiet:
+        return 0
+    known = [one for one in found.predictions.by_class() if one.accuracy is not None]
+    worst = sorted(known, key=lambda one: one.accuracy or 0.0)[:SHOWN]
+    print("  lowest accuracy: " + ", ".join(f"{one.name} {100 * (one.accuracy or 0):.1f} %" for one in worst))
+    if pairs := found.predictions.confusions(SHOWN):
+        print("  most confused: " + "; ".join(f"{a} taken for {b} ({count:,})" for a, b, count in pairs))
+    report = write_evaluation(found, command.out or default_out(command.source, command.subset))
+    print(f"the report: {report} and {report.with_suffix('.html')}")
+    return 0

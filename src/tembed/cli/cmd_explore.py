@@ -1,0 +1,56 @@
+"""``tembed explore``: every patch of a run as a picture on a map, in the browser."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Build a page that shows every patch of a trained run on a map. It opens by double click and needs no internet."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
+    baseline: str | None = None
+    """another run on the same dataset, whose features become one more layout, such as rn26/cifar10"""
+    images_per_class: int | None = None
+    """test images of each class; default: 80, or fewer if that would exceed 800 in total"""
+    seed: int = 0
+    """the seed of the sample of images, the maps and the words"""
+    out: Path | None = None
+    """the folder of the page; default: RUN/analysis/page for a run folder, else analysis/NAME/page"""
+    network: bool = True
+    """include the network, so that the page can classify images (9 MB more; needs tembed[onnx])"""
+    open: bool = False
+    """open the page in the browser when it is ready"""
+    quiet: bool = False
+    """print only where the page is"""
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(Explore, prog="tembed explore", args=arguments)
+    import webbrowser
+
+    from tembed.common.files import locked_folder
+    from tembed.lab.analysis.analyzing import analyze
+    from tembed.lab.page.builder import build_page
+    from tembed.lab.report.analysis_report import default_out
+    from tembed.lab.terminal import for_stderr
+
+    analysis = default_out(command.source)
+    with locked_folder(analysis), for_stderr(command.quiet) as progress:
+        found = analyze(
+            command.source,
+            baseline=command.baseline,
+            images_per_class=command.images_per_class,
+            seed=command.seed,
+            cache=analysis / "cache",  # the same as that of `tembed analyze`
+            progress=progress,
+        )
+        page = build_page(found, command.out or analysis / "page", network=command.network)
+    print(f"the page: {page}")
+    if command.open:
+        webbrowser.open(page.absolute().as_uri())
+    return 0

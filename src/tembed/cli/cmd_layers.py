@@ -1,0 +1,60 @@
+"""``tembed layers``: where the block can be attached in a network."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+FLAGS = {
+    "example": "--image-size",
+    "num_classes": "num_classes",
+    **{name: f"{name} to tembed.attach in Python" for name in ("layout", "grid", "prefix_tokens")},
+}
+"""What an error about attaching the block means for a command."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """List the submodules of a network that the block can be attached behind, with their output for one image."""
+
+    network: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NETWORK")]
+    """timm:NAME, tembed:NAME or my.module:factory"""
+    image_size: int | None = None
+    """side of the images; by default the one that the network expects, or 32 for the networks of this package"""
+    all: bool = False
+    """also list submodules inside of submodules that are listed"""
+
+
+def _is_inside(layer: str, others: set[str]) -> bool:
+    """Whether one of the other layers contains this one."""
+    parts = layer.split(".")
+    return any(".".join(parts[:count]) in others for count in range(1, len(parts)))
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(Layers, prog="tembed layers", args=arguments)
+    from tembed.attachment.dry_run import list_layers
+    from tembed.attachment.sources import make_source
+    from tembed.common.plugins import name_plugins
+    from tembed.models.foreign import own_module, parse_foreign
+
+    name = parse_foreign(command.network, layer=False)
+    if module := own_module(str(name)):
+        name_plugins([module])  # the user named it on this command
+    size = command.image_size or (32 if name.source == "tembed" else None)
+    source = make_source(name, 10, size or 224, resized=command.image_size is not None)
+    layers = list_layers(source.model, size)
+    rows = [("layer", "output", "layout", "channels", "map", "stride")]
+    names = {layer.name for layer in layers}
+    for layer in layers:
+        if command.all or layer.name.count(".") <= 1 or not _is_inside(layer.name, names):
+            height, width = layer.map_size
+            stride = " x ".join(f"{each:g}" for each in dict.fromkeys(layer.stride))
+            shape = " x ".join(map(str, layer.shape))
+            rows.append((layer.name, shape, str(layer.layout), str(layer.channels), f"{height}x{width}", stride))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if len(rows) - 1 < len(layers):
+        print(f"{len(layers) - len(rows) + 1} more inside of these: --all lists them")
+    return 0

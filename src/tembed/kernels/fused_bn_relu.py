@@ -1,0 +1,222 @@
+"""Batch normalisation and ReLU of a channels-last map in float32, with the gradient, in one kernel (``bn_relu.c``).
+
+The kernel reads and writes the map half as often as torch's two operations.
+"""
+
+import ctypes
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tembed.kernels.autograd import plain_gradients, wants_double_backward
+from tembed.kernels.build import Doubles, Floats, Kernel, Map, MapSlice, OptionalMap, is_map, is_plain_eager, pixel_step
+
+VALUES_PER_THREAD = 16384
+"""Each further thread needs this many values of a map to be worthwhile."""
+
+
+class MapLayout(ctypes.Structure):
+    """The struct ``map_layout`` of ``bn_relu.c``."""
+
+    _fields_ = (
+        ("pixels", ctypes.c_int64),
+        ("channels", ctypes.c_int64),
+        ("step", ctypes.c_int64),
+        ("threads", ctypes.c_int32),
+    )
+
+
+_SCRATCH = (Doubles, Floats)
+KERNEL = Kernel(
+    "bn_relu",
+    MapLayout,
+    {
+        "tembed_bn_statistics": (MapSlice, *_SCRATCH, Floats, Floats),
+        "tembed_bn_relu": (MapSlice, Floats, Floats, Map),
+        "tembed_bn_relu_backward": (Map, Map, *[Floats] * 4, *_SCRATCH, Floats, OptionalMap, Map, Floats, Floats),
+        "tembed_bn_relu_backward_shared": (
+            *(MapSlice, Map, *[Floats] * 4, *_SCRATCH),
+            *(Floats, Floats, MapSlice, Floats, Floats),
+        ),
+        "tembed_bn_add_line": (MapSlice, Floats, Floats, Floats, MapSlice),
+    },
+)
+
+
+class Affine(NamedTuple):
+    """Normalisation by a batch's statistics as ``x * scale + shift``, with what its gradient needs. Shapes ``(C,)``."""
+
+    mean: Tensor
+    scale: Tensor
+    shift: Tensor
+    invstd: Tensor
+
+
+def load() -> ctypes.CDLL | None:
+    """The compiled kernel, or None without a compiler."""
+    return KERNEL.load()
+
+
+def loaded() -> ctypes.CDLL:
+    """The compiled kernel. Call this only where `has_kernel` is true."""
+    library = load()
+    assert library is not None
+    return library
+
+
+def uses_batch_statistics(bn: nn.BatchNorm2d) -> bool:
+    """Whether this is batch normalisation in training with its usual settings, which the kernel implements."""
+    usual = bn.affine and bn.track_running_stats and bn.momentum is not None
+    return bn.training and usual and bn.weight.dtype == torch.float32 and bn.weight.device.type == "cpu"
+
+
+def has_kernel(bn: nn.BatchNorm2d, x: Tensor) -> bool:
+    """Whether the kernel computes ``relu(bn(x))``."""
+    # With one value per channel there is no variance: torch raises the error.
+    takes = is_plain_eager() and uses_batch_statistics(bn) and is_map(x) and x.numel() > x.shape[1]
+    return takes and load() is not None
+
+
+def plain_bn_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """``relu(bn(x))`` by torch, with the statistics of the batch: the plain form of the kernel."""
+    return F.relu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
+
+
+def bn_relu(bn: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """``relu(bn(x))`` by the kernel: ``(N, C, H, W)`` to the same shape."""
+    return BNReLUFunction.apply(bn, x, bn.weight, bn.bias)
+
+
+def bn_relu_with_input(bn: nn.BatchNorm2d, x: Tensor) -> tuple[Tensor, Tensor]:
+    """``relu(bn(x))`` and ``x`` for a shortcut around it. The kernel adds up their gradients."""
+    return BNReLUWithInputFunction.apply(bn, x, bn.weight, bn.bias)
+
+
+class BNReLUFunction(torch.autograd.Function):
+    """Keeps the map. Backward recomputes where the ReLU was open."""
+
+    @staticmethod
+    def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        affine = normalize_by(bn, *statistics(x), x.numel() // x.shape[1])
+        ctx.save_for_backward(x, weight, bias, *affine)
+        ctx.eps = bn.eps
+        return forward(x, affine.scale, affine.shift)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, *affine = ctx.saved_tensors
+        if wants_double_backward():
+            return None, *plain_gradients(partial(plain_bn_relu, eps=ctx.eps), (x, weight, bias), g)
+        return None, *backward(g, x, *affine)
+
+
+class BNReLUWithInputFunction(torch.autograd.Function):
+    """``relu(bn(x))`` and ``x``."""
+
+    @staticmethod
+    def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        return BNReLUFunction.forward(ctx, bn, x, weight, bias), x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g_input: Tensor) -> tuple[Tensor | None, ...]:
+        if wants_double_backward():
+            none, g_x, *rest = BNReLUFunction.backward(ctx, g)
+            return none, g_input if g_x is None else g_x + g_input, *rest
+        x, _, _, mean, scale, shift, invstd = ctx.saved_tensors
+        return None, *backward(g, x, mean, scale, shift, invstd, g_input)
+
+
+def normalize_by(bn: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> Affine:
+    """The normalisation by a batch's statistics over ``count`` values per channel. Updates the running statistics."""
+    assert bn.num_batches_tracked is not None
+    assert bn.running_mean is not None
+    assert bn.running_var is not None
+    assert bn.momentum is not None
+    bn.num_batches_tracked.add_(1)
+    bn.running_mean.lerp_(mean, bn.momentum)
+    bn.running_var.lerp_(variance * (count / (count - 1)), bn.momentum)
+    invstd = (variance + bn.eps).rsqrt_()
+    scale = bn.weight * invstd
+    return Affine(mean, scale, torch.addcmul(bn.bias, mean, scale, value=-1), invstd)
+
+
+def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each channel. ``x`` may be a slice of a map's channels, as in `forward`."""
+    layout, *scratch = _prepare(x)
+    mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    loaded().tembed_bn_statistics(layout, x, *scratch, mean, variance)
+    return mean, variance
+
+
+def forward(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """``relu(x * scale + shift)``."""
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    loaded().tembed_bn_relu(_layout(x), x, scale, shift, y)
+    return y
+
+
+def backward(
+    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor, g_input: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients for the map, the scale gamma and the bias, where the statistics are those of the map itself.
+
+    ``x`` is a whole map. ``g_input`` is added to the map's gradient.
+    """
+    layout, *scratch = _prepare(x)
+    line = x.new_zeros(2 * x.shape[1])
+    dx, dgamma, dbeta = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
+    g = g.contiguous(memory_format=torch.channels_last)
+    if g_input is not None:
+        g_input = g_input.contiguous(memory_format=torch.channels_last)
+    vectors = (mean, scale, shift, invstd)
+    loaded().tembed_bn_relu_backward(layout, x, g, *vectors, *scratch, line, g_input, dx, dgamma, dbeta)
+    return dx, dgamma, dbeta
+
+
+class SharedMapGradient:
+    """The gradient of a map that several normalisations read, each of them some of its first channels (DenseNet).
+
+    Each of them contributes two terms. The first is the gradient that passes its ReLU: `add` adds it to ``dx`` at once.
+    The second is a line, a linear function of the map: `add` sums the coefficients, and `finish` adds the summed line
+    to ``dx`` once.
+    """
+
+    def __init__(self, x: Tensor, mean: Tensor, dx: Tensor):
+        self.x, self.mean, self.dx = x, mean, dx
+        self.slope, self.offset = torch.zeros_like(mean), torch.zeros_like(mean)
+
+    def add(self, g: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the gradient of one normalisation, whose output has the gradient ``g``.
+
+        Returns the gradients for its scale gamma and its bias.
+        """
+        x = self.x[:, : len(scale)]
+        layout, *scratch = _prepare(x)
+        dgamma, dbeta = torch.empty_like(scale), torch.empty_like(scale)
+        g = g.contiguous(memory_format=torch.channels_last)
+        vectors, line = (self.mean, scale, shift, invstd), (self.slope, self.offset)
+        loaded().tembed_bn_relu_backward_shared(layout, x, g, *vectors, *scratch, *line, self.dx, dgamma, dbeta)
+        return dgamma, dbeta
+
+    def finish(self, start: int, end: int) -> Tensor:
+        """The complete gradient of these channels. Call this after adding every normalisation that reads them."""
+        x, dx = self.x[:, start:end], self.dx[:, start:end]
+        line = (self.mean[start:end], self.slope[start:end], self.offset[start:end])
+        loaded().tembed_bn_add_line(_layout(x), x, *line, dx)
+        return dx
+
+
+def _layout(x: Tensor) -> MapLayout:
+    count, channels, height, width = x.shape
+    threads = min(torch.get_num_threads(), 1 + x.numel() // VALUES_PER_THREAD)
+    return MapLayout(count * height * width, channels, pixel_step(x), threads)
+
+
+def _prepare(x: Tensor) -> tuple[MapLayout, Tensor, Tensor]:
+    """The layout, and each thread's scratch memory for sums, in float64 and in float32."""
+    layout = _layout(x)
+    size = layout.threads * 2 * layout.channels
+    return layout, x.new_empty(size, dtype=torch.float64), x.new_empty(size)

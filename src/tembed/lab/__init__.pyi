@@ -1,0 +1,14 @@
+from . import analysis as analysis
+from . import claims as claims
+from . import data as data
+from . import grid as grid
+from . import page as page
+from . import report as report
+from . import training as training
+from .notebook import Notebook as Notebook
+from .tensorboard import TensorBoard as TensorBoard
+from .terminal import SILENT as SILENT
+from .terminal import Bars as Bars
+from .terminal import Lines as Lines
+from .terminal import Progress as Progress
+from .terminal import Several as Several

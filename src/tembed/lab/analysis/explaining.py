@@ -1,0 +1,184 @@
+"""What the patches of a photograph match, and what the head makes of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from tembed.common.arrays import Floats, UInt8, probability
+from tembed.common.errors import TembedError
+from tembed.lab.analysis.features import extract_features
+from tembed.lab.analysis.figures import mixture
+from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.data.readers.pictures import Given, Picture, all_given, read_picture
+from tembed.models.registry import model_info
+from tembed.trained.weights_file import Source, Trained, as_trained, named
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A photograph, the part of it that the network got, and what the network computed.
+
+    ``photo``: ``(H, W, 3)``. ``box``: the part that the network got, in pixels of the photograph. ``image``: that part
+    at the network's input size. ``scores``: ``(h, w, C)``, the patches' class predictions. ``entropy``: ``(h, w)``, in
+    nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the map.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    photo: UInt8
+    box: Box
+    image: UInt8
+    scores: Floats
+    entropy: Floats
+    probabilities: Floats
+    window: tuple[int, int]
+
+    @property
+    def note(self) -> str:
+        """The size of the photograph, and what was done to it."""
+        (height, width), side = self.photo.shape[:2], self.image.shape[0]
+        if (height, width) == (side, side):
+            return f"{width}x{height} pixels"
+        left, top, right, bottom = self.box
+        if height == width:
+            what = "resized"
+        elif left < 0 or top < 0:
+            what = "resized and padded"
+        else:
+            what = (
+                "stretched" if (right - left, bottom - top) == (width, height) else "resized and cropped to its centre"
+            )
+        return f"{width}x{height} pixels, {what}: {side}x{side}"
+
+    @property
+    def prediction(self) -> str:
+        """The class that the head predicts."""
+        return self.classes[int(self.probabilities.argmax())]
+
+    @property
+    def patches(self) -> Floats:
+        """The mean prediction of the patches: ``(C,)``."""
+        return self.scores.mean((0, 1))
+
+    @property
+    def patch_prediction(self) -> str:
+        """The class with the most mass over all patches."""
+        return self.classes[int(self.patches.argmax())]
+
+    @property
+    def agree(self) -> bool:
+        """Whether head and patches predict the same class."""
+        return self.prediction == self.patch_prediction
+
+    @property
+    def verdict(self) -> str:
+        """Head and patches in one line."""
+        head = f"{self.prediction} {probability(self.probabilities.max())}"
+        if self.agree:
+            return f"{head}; the patches agree ({probability(self.patches.max())})"
+        return f"{head}; the patches disagree: {self.patch_prediction} ({probability(self.patches.max())})"
+
+    @property
+    def leading(self) -> list[int]:
+        """All classes: the head's class, then those with the most mass over the patches."""
+        head = int(self.probabilities.argmax())
+        return [head, *(k for k in np.argsort(-self.patches, kind="stable").tolist() if k != head)]
+
+    def mixture(self, row: int, column: int) -> str:
+        """The classes that a patch matches: ``0.5 plane + 0.4 bird``."""
+        return mixture(self.scores[row, column], self.classes)
+
+    def words(self) -> str:
+        """The mixture of each patch, a line each, by row and column of the map from the top left."""
+        height, width = self.entropy.shape
+        cells = ((row, column) for row in range(height) for column in range(width))
+        return "".join(f"{row + 1},{column + 1}: {self.mixture(row, column)}\n" for row, column in cells)
+
+    def heat(self, name: str | None = None) -> Floats:
+        """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class."""
+        return smooth_map(self.scores[:, :, self._label(name)], self.window, self.box, self._shape)
+
+    def overlay(self, name: str | None = None) -> UInt8:
+        """The photograph under the heat map of a class, in its own size: ``(H, W, 3)``. Default: the head's class."""
+        return overlay(self.photo, self.heat(name), max(float(self.scores[:, :, self._label(name)].max()), 1e-6))
+
+    def figure(self) -> Any:
+        """The whole explanation as a matplotlib figure."""
+        from tembed.lab.analysis.explanation_figure import draw
+
+        return draw(self)
+
+    def _label(self, name: str | None) -> int:
+        if name is None:
+            return int(self.probabilities.argmax())
+        if name not in self.classes:
+            raise TembedError(f"{name!r} is not a class of this network; its classes: {', '.join(self.classes)}")
+        return self.classes.index(name)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        height, width = self.photo.shape[:2]
+        return height, width
+
+    def __repr__(self) -> str:
+        height, width = self.entropy.shape
+        return f"Explanation({self.name}: {self.verdict}; {height}x{width} patches, {len(self.classes)} classes)"
+
+
+def explain(source: Source, images: Given | Iterable[Given], *, accelerator: str = "auto") -> list[Explanation]:
+    """Explain pictures of any size with a trained network.
+
+    Args:
+        source: a run, a weights file, shipped weights, or a model that `tembed.load` returned.
+        images: paths (a folder stands for all images in it), Pillow images, or uint8 arrays ``(H, W, 3)``. A picture
+            becomes a square in the same way as those that the network was trained on; by default its centre is kept.
+        accelerator: "cpu", "cuda", or "auto" for a GPU if there is one.
+    """
+    return list(each_explanation(source, images, accelerator=accelerator))
+
+
+def each_explanation(
+    source: Source, images: Given | Iterable[Given], *, accelerator: str = "auto", broken: list[str] | None = None
+) -> Iterator[Explanation]:
+    """Like `explain`, but one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
+    trained = as_trained(source, accelerator)
+    if not model_info(trained.recipe.model).has_scores:
+        raise TembedError(
+            f"{named(source)} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of "
+            "an -embed or -aux network"
+        )
+    given = all_given(images)
+    for number, one in enumerate(given, 1):
+        try:
+            picture = read_picture(one, trained.input_size, trained.fit, f"image-{number}")
+        except TembedError as error:
+            if broken is None:
+                raise
+            broken.append(str(error))
+            continue
+        yield explain_picture(trained, picture)
+
+
+def explain_picture(trained: Trained, picture: Picture) -> Explanation:
+    """Explain one picture that has been read for this network."""
+    batch = torch.from_numpy(np.array(picture.pixels)).permute(2, 0, 1)[None]
+    batch = batch.contiguous(memory_format=torch.channels_last)
+    images = ImageSet(batch, torch.zeros(1, dtype=torch.int64), trained.classes, torch.zeros(1, dtype=torch.int64))
+    found = extract_features(trained, images)
+    assert found.softmax is not None
+    assert found.entropy is not None
+    return Explanation(
+        name=picture.name,
+        classes=trained.classes,
+        photo=picture.photo,
+        box=picture.box,
+        image=picture.pixels,
+        scores=found.softmax.reshape(*found.map_size, -1),
+        entropy=found.entropy.reshape(found.map_size),
+        probabilities=torch.from_numpy(found.logits[0]).softmax(0).numpy(),
+        window=found.window,
+    )

@@ -1,0 +1,206 @@
+"""Is the block at work? Its share of what it writes, and what the network loses without it.
+
+The block writes ``shortcut(f) + f'`` (or ``cat[f, f']``). ``f'`` is a mixture of the class vectors. A block can look
+trained, with good patch scores, while the rest of the network ignores ``f'``. `vital_signs` replaces a part of the
+block and classifies the same images again.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.common.errors import TembedError
+from tembed.common.modes import evaluation_mode
+from tembed.common.progress import SILENT, Progress
+from tembed.lab.analysis.interventions import LEVEL, NO_EMBEDDING, KnockOut, compare, knock_outs, p_text
+from tembed.lab.analysis.score_gradients import BATCH, Block, Fetch, gradients, logits_of
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.training.environment import reproducible
+from tembed.lab.training.variance_share import measured_share
+from tembed.models.network import Network
+from tembed.trained.weights_file import Trained
+
+IMAGES, IMAGES_UNCUT, IMAGES_FAST = 4000, 1000, 250
+"""Maximum number of images of `trained_vital_signs`; fewer where every knock-out needs the whole network."""
+QUARTERS = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+QUANTILE_POINTS = 1_000_000
+"""Maximum number of patches behind quartiles; torch accepts at most 16 million."""
+
+
+@dataclass(frozen=True)
+class VitalSigns:
+    """What `vital_signs` finds on ``images`` images; None where the network has no such thing.
+
+    ``share``: sum over channels of Var f' / (Var f' + Var of the shortcut), over images and pixels. ``unmatched``:
+    share of the patches whose mixing weights are all 0. ``mixing_sum``: quartiles of the sum of a patch's mixing
+    weights. ``gradient_norms``: of the head's and the patches' mean loss, for the weights in front of the block.
+    ``gradient_cosine``: of these two gradients.
+    """
+
+    images: int
+    accuracy: float
+    share: float | None = None
+    knock_outs: dict[str, KnockOut] = field(default_factory=dict)
+    unmatched: float | None = None
+    mixing_sum: tuple[float, float, float] | None = None
+    gradient_norms: tuple[float, float] | None = None
+    gradient_cosine: float | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    def words(self) -> str:
+        """Whether the head needs f', in one or two sentences."""
+        if NO_EMBEDDING not in self.knock_outs:
+            return "The patch scores are not fed back, so there is no f' to remove."
+        out = self.knock_outs[NO_EMBEDDING]
+        margin = 1.96 * out.noise
+        found = (
+            f"With f' the head classifies {self.accuracy:.2%} of {self.images:,} images correctly, without it "
+            f"{out.accuracy:.2%}: f' is worth {100 * out.cost:.2f} points "
+            f"[{100 * (out.cost - margin):.2f}, {100 * (out.cost + margin):.2f}]"
+        )
+        if out.costs:
+            return f"{found}. Removing f' costs more than sampling noise ({p_text(out.p)})."
+        if out.cost < 0 and out.p < LEVEL:
+            return f"{found}. Removing f' improves the head ({p_text(out.p)})."
+        return (
+            f"{found}. Removing f' costs less than sampling noise ({p_text(out.p)}): on these images the head does not "
+            "need it."
+        )
+
+
+def find_block(model: nn.Module) -> Block:
+    """The block of a network of ours, or of one that a block is attached to."""
+    found = [module for module in model.modules() if isinstance(module, FeatureEmbedding | DeepSupervision)]
+    if not found:
+        raise TembedError("the network has no block, so it has no vital signs: give a network with patch scores")
+    if len(found) > 1:
+        raise TembedError(f"the network has {len(found)} blocks; vital signs are those of a single block")
+    return found[0]
+
+
+def vital_signs(
+    model: nn.Module, images: Tensor, labels: Tensor, *, seed: int = 0, progress: Progress = SILENT
+) -> VitalSigns:
+    """Measure the block of ``model`` in evaluation mode on normalised ``images (N, 3, H, W)`` with ``labels (N,)``.
+
+    ``model`` is a network of ours or one that a block is attached to. ``seed`` draws the order of the images, which
+    decides the other image, and the permutations of the class vectors. The model is unchanged afterwards.
+    """
+    if not images.is_floating_point():
+        raise TembedError(f"`images` are {images.dtype}; they must be normalised as for training")
+    if len(images) < 2 or len(images) != len(labels):
+        raise TembedError(
+            f"there are {len(images)} images and {len(labels)} labels: give one label for each of at least 2 images, "
+            "because one image's f' is exchanged for another's"
+        )
+    return _measure(model, lambda which: images[which], labels, seed, progress)
+
+
+def trained_vital_signs(
+    trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, fast: bool = False
+) -> VitalSigns:
+    """The vital signs of a trained network on random images of a subset: at most `IMAGES`, or `IMAGES_UNCUT`.
+
+    ``fast``: at most `IMAGES_FAST`.
+    """
+    is_cut = _is_cut(trained.model, find_block(trained.model))
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    chosen = order[: IMAGES_FAST if fast else IMAGES if is_cut else IMAGES_UNCUT]
+
+    def fetch(which: Tensor) -> Tensor:
+        part = images.subset(chosen[which])
+        batches = Batches(part, len(part), mean=trained.mean, std=trained.std, augment=False)
+        return batches.batch(0, 0)[0]
+
+    with reproducible():
+        return _measure(trained.model, fetch, images.labels[chosen], seed, progress)
+
+
+def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress: Progress) -> VitalSigns:
+    block = find_block(model)
+    device = block.match.score.weight.device
+    labels = labels.to(device)
+
+    def moved(which: Tensor) -> Tensor:
+        return fetch(which).to(device)
+
+    with evaluation_mode(model), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # for maximizers that draw noise
+        found = _forward_signs(model, block, moved, labels, seed, progress)
+        norms, cosine = gradients(model, block, moved, labels, seed)
+    return VitalSigns(images=len(labels), gradient_norms=norms, gradient_cosine=cosine, **found)
+
+
+# --- accuracy with and without parts of the block
+
+
+@torch.no_grad()
+def _forward_signs(
+    model: nn.Module, block: Block, fetch: Fetch, labels: Tensor, seed: int, progress: Progress
+) -> dict[str, Any]:
+    """One pass over the images in random order. Each batch goes through the network once for each knock-out."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)  # neighbours in a dataset's order share their class
+    trunk, head = _cut(model, block)
+    changes = knock_outs(block, generator) if isinstance(block, FeatureEmbedding) else {}
+    outcomes: dict[str, list[list[Tensor]]] = {name: [[] for _ in draws] for name, draws in changes.items()}
+    intact, sums = [], []
+    with measured_share(model) as share:
+        done = 0
+        for batch in _batches(order):
+            f, truth = trunk(fetch(batch)), labels[batch]
+            intact.append(head(f).argmax(1) == truth)
+            if share is not None:
+                sums.append(share.mixing.sum(1).flatten())
+                share.counting = False
+            for name, draws in changes.items():
+                for change, right in zip(draws, outcomes[name], strict=True):
+                    with change():
+                        right.append(head(f).argmax(1) == truth)
+            if share is not None:
+                share.counting = True
+            done += len(batch)
+            progress.update("vital signs", done, len(labels))
+    correct = torch.cat(intact)
+    found: dict[str, Any] = {"accuracy": correct.double().mean().item()}
+    if share is not None:
+        mixing = torch.cat(sums).double().cpu()
+        quartiles = torch.quantile(mixing[torch.randperm(len(mixing), generator=generator)[:QUANTILE_POINTS]], QUARTERS)
+        found["share"] = share.value()
+        found["unmatched"] = (mixing <= 0).double().mean().item()
+        found["mixing_sum"] = tuple(quartiles.tolist())
+        found["knock_outs"] = {
+            name: compare(correct, [torch.cat(right) for right in draws]) for name, draws in outcomes.items()
+        }
+    return found
+
+
+def _cut(model: nn.Module, block: Block) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """The network up to the block, and from the block to the logits, so that knock-outs share the first part.
+
+    A network of unknown structure is not cut: its first part does nothing.
+    """
+    if _is_cut(model, block):
+        assert isinstance(model, Network)
+        return model.features, lambda f: model.classify(block(f)[0])
+    return lambda images: images, lambda images: logits_of(model(images))
+
+
+def _is_cut(model: nn.Module, block: Block) -> bool:
+    return isinstance(model, Network) and model.block is block and type(model).forward is Network.forward
+
+
+def _batches(order: Tensor) -> list[Tensor]:
+    """Batches of at least two images."""
+    batches = list(order.split(BATCH))
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches

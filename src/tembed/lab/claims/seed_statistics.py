@@ -1,0 +1,120 @@
+"""Means, spreads, and tests of differences between accuracies: over test images, and over seeds."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tembed.lab.claims.claim import one_sided
+
+ON_PAR = 1.0
+"""Accuracies on par differ by less than this many points. The block's own gains in Table 1 are about as large."""
+MANY = 1e9
+"""Degrees of freedom with which a t-test is a normal test."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The test accuracies of a cell's seeds, in %."""
+
+    values: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation with n - 1; None for a single value."""
+        return statistics.stdev(self.values) if self.n > 1 else None
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """States that the summed accuracies of ``plus`` exceed those of ``minus``, all on the same ``test_images``.
+
+    ``on_par``: it states instead that they differ by less than `ON_PAR`.
+    """
+
+    text: str
+    plus: tuple[Sample, ...]
+    minus: tuple[Sample, ...]
+    test_images: int
+    on_par: bool = False
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        return self.plus + self.minus
+
+    @property
+    def n(self) -> int:
+        """The number of seeds: that of the network with the fewest."""
+        return min(sample.n for sample in self.samples)
+
+    @property
+    def value(self) -> float:
+        """The difference in points."""
+        return math.fsum(sample.mean for sample in self.plus) - math.fsum(sample.mean for sample in self.minus)
+
+    @property
+    def has_the_sign(self) -> bool:
+        """Whether the difference is as stated, whatever its size means. Two decimals are printed, so 1e-6 is a tie."""
+        return abs(self.value) < ON_PAR if self.on_par else self.value > 1e-6
+
+    def image_error(self) -> float:
+        """The standard error over the choice of test images, in points.
+
+        Binomial for each network, added up as if the networks were tested on different images. They share the images,
+        and mostly agree on them, so the true error is smaller. Seeds share them as well: more seeds do not reduce it.
+        """
+        shares = [min(max(sample.mean / 100, 0.0), 1.0) for sample in self.samples]
+        return 100 * math.sqrt(sum(share * (1 - share) for share in shares) / self.test_images)
+
+    def shown(self) -> str:
+        """The difference with its 95 % interval over test images."""
+        margin = 1.96 * self.image_error()
+        return f"{self.value:+.2f} [{self.value - margin:+.2f}, {self.value + margin:+.2f}]"
+
+    def seed_error(self) -> tuple[float, float]:
+        """The standard error over seeds, in points, and its degrees of freedom: Welch's and Satterthwaite's."""
+        parts = [((sample.std or 0.0) ** 2 / sample.n, sample.n - 1) for sample in self.samples]
+        total = sum(variance for variance, _ in parts)
+        freedom = total**2 / sum(variance**2 / df for variance, df in parts) if total else float(self.n - 1)
+        return math.sqrt(total), freedom
+
+    def image_tails(self) -> tuple[float, float]:
+        """The p-values for and against the statement, over test images."""
+        return self.tails(self.image_error(), MANY)
+
+    def seed_tails(self) -> tuple[float, float]:
+        """The p-values for and against the statement, over seeds. All samples need two seeds or more."""
+        error, freedom = self.seed_error()
+        return self.tails(error, freedom) if error > 0 else (1.0, 1.0)  # equal results of all seeds show no spread
+
+    def seed_test(self) -> tuple[float | None, str]:
+        """The two-sided p-value of "no difference" over seeds; or None, and what a test needs."""
+        if self.n < 2:
+            return None, "needs two or more seeds of each network"
+        error, freedom = self.seed_error()
+        if error == 0:
+            return None, "needs seeds with different results"
+        return 2 * min(one_sided(self.value, error, freedom)), ""
+
+    def tails(self, error: float, freedom: float) -> tuple[float, float]:
+        """One-sided p-values. ``on_par`` needs two tests: the difference is above -`ON_PAR`, and below `ON_PAR`."""
+        if not self.on_par:
+            return one_sided(self.value, error, freedom)
+        above, below = (one_sided(room, error, freedom) for room in (ON_PAR + self.value, ON_PAR - self.value))
+        return max(above[0], below[0]), min(above[1], below[1])
+
+
+def at_least(ps: Sequence[float], needed: int) -> float:
+    """The p-value of "fewer than ``needed`` of these effects exist" (Benjamini and Heller 2008).
+
+    ``needed = len(ps)`` gives the largest p-value; ``needed = 1`` gives Bonferroni's.
+    """
+    return min(1.0, (len(ps) - needed + 1) * sorted(ps)[needed - 1])

@@ -1,0 +1,41 @@
+"""The files that a stored dataset was imported from: ``files.sha256``, one line for each image.
+
+A line is the sha256 of the file and its name relative to the imported folder, in the format of ``sha256sum``. The list
+is no part of the dataset's own sha256, so the same images under other names are the same dataset. Datasets that were
+stored before there was a list, or whose layout has many images in a file, have none.
+"""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from tembed.common.errors import TembedError
+from tembed.lab.data.readers.reading import SourceFile
+
+FILE_LIST = "files.sha256"
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+def write_file_list(folder: Path, files: list[SourceFile]) -> str:
+    """Write and sync the list; returns the sha256 of its bytes."""
+    content = "".join(f"{file.sha256}  {file.name}\n" for file in files).encode()
+    with (folder / FILE_LIST).open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_file_list(folder: Path, count: int, sha256: str) -> list[SourceFile]:
+    """The files of ``count`` images, from a list with this sha256."""
+    path = folder / FILE_LIST
+    try:
+        content = path.read_bytes()
+        lines = [_LINE.fullmatch(line) for line in content.decode().split("\n")[:-1]]
+    except (OSError, UnicodeError) as error:
+        raise TembedError(f"{path} is missing or damaged ({error}): import the dataset again") from None
+    files = [SourceFile(line[2], line[1]) for line in lines if line is not None]
+    if hashlib.sha256(content).hexdigest() != sha256 or len(files) != count:
+        raise TembedError(f"{path} has changed since it was stored: import the dataset again")
+    return files

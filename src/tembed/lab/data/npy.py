@@ -1,0 +1,82 @@
+"""Writes NumPy's ``.npy`` files chunk by chunk and hashes the contents at the same time.
+
+It uses plain writes, not a memory-mapped file: on a full disk a write raises an error, but touching a mapped
+page kills the process.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from tembed.common.arrays import UInt8
+
+HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
+
+
+class NpyWriter:
+    """Appends chunks of equally shaped uint8 rows; the header gets its count when the file is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb")
+        self.file.write(bytes(HEADER))
+        self.rest: tuple[int, ...] = ()
+        self.count = 0
+        self._hash = hashlib.sha256()
+
+    def append(self, rows: UInt8) -> None:
+        assert rows.dtype == np.uint8
+        assert self.rest in ((), rows.shape[1:])
+        data = np.ascontiguousarray(rows).data.cast("B") if rows.size else b""
+        self.rest = rows.shape[1:]
+        self.count += len(rows)
+        self._hash.update(data)
+        self.file.write(data)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.count, *self.rest)
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def __enter__(self) -> "NpyWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self.file:
+            if kind is None:
+                self.file.seek(0)
+                self.file.write(header(self.shape))
+                self.file.flush()
+                os.fsync(self.file.fileno())
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    """Version 1.0 of the format, for uint8 in C order, padded to ``HEADER`` bytes."""
+    text = repr({"descr": "|u1", "fortran_order": False, "shape": shape})
+    start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
+    return start + text.ljust(HEADER - 11).encode("ascii") + b"\n"
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write and sync a whole array."""
+    with path.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def array_sha256(array: np.ndarray) -> str:
+    """The sha256 of an array's bytes in C order and little-endian, read in chunks."""
+    found = hashlib.sha256()
+    step = max(1, (8 << 20) // max(1, array.nbytes // max(1, len(array))))
+    for start in range(0, len(array), step):
+        chunk = array[start : start + step]
+        found.update(np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("<")).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,213 @@
+"""Decodes all images of an archive, in several processes if there are many, with bounded memory."""
+
+import hashlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from multiprocessing import get_context, parent_process
+from typing import NamedTuple
+
+import numpy as np
+
+from tembed.common.cores import cores
+from tembed.common.errors import TembedError
+from tembed.common.progress import Progress
+from tembed.lab.data.readers.archives import Archive, read_member, where
+from tembed.lab.data.readers.image_files import (
+    BrokenImageError,
+    Picture,
+    decode_each,
+    decode_picture,
+    header_size,
+    quiet_pillow,
+)
+from tembed.lab.data.readers.reading import Chunk, Fit, NeedsSize, Options, Origin, SourceFile
+
+MAX_SIDE = 1024  # pixels
+BATCH_IMAGES = 256
+BATCH_BYTES = 8 << 20  # of files
+DECODED_BYTES = 64 << 20  # of pixels in a batch
+WORTH_PROCESSES = 2000  # images; below this, starting processes takes longer than decoding
+LONGER = 1.25  # long to short side, above which an image counts as oblong
+
+
+class Item(NamedTuple):
+    """An image that is still in its file."""
+
+    name: str
+    label: int
+    origin: Origin
+
+
+class Batch(NamedTuple):
+    """Files that are decoded together. A file that cannot be read has the reason in place of its bytes."""
+
+    items: list[Item]
+    encoded: list[bytes | str]
+    digests: list[str]
+
+
+def decode_items(
+    archive: Archive, items: list[Item], options: Options, left_out: list[str], notes: list[str], progress: Progress
+) -> Iterator[Chunk]:
+    """Chunks of equally sized square images, in the order of ``items``.
+
+    A broken image raises an error that names it. If broken images are to be skipped, its name and the reason are
+    appended to ``left_out`` instead. At the end, ``notes`` gets a line about how oblong images were fitted.
+    """
+    expected, first = (None, "") if options.size is not None else _first_side(archive, items)
+    shapes = _Shapes(options.fit)
+    done = 0
+    for batch, decoded in _decode_batches(archive, items, options, expected):
+        images, kept, files = [], [], []
+        for item, digest, one in zip(batch.items, batch.digests, decoded, strict=True):
+            if isinstance(one, str):
+                if not options.skip_broken:
+                    raise TembedError(
+                        f"{where(archive, item.name)}: {one}; replace or remove it, or leave out every broken "
+                        "image with `skip_broken`"
+                    )
+                left_out.append(f"{item.name}: {one}")
+                continue
+            if one.pixels is None:
+                assert expected is not None
+                raise NeedsSize(
+                    f"{where(archive, item.name)} is {one.width}x{one.height}, but {first} is {expected}x{expected}: "
+                    "give `size`"
+                )
+            shapes.add(item.name, one)
+            images.append(one.pixels)
+            kept.append(item)
+            files.append(SourceFile(item.name, digest))
+        done += len(batch.items)
+        progress.update("decoding", done, len(items))
+        if images:
+            labels = np.array([item.label for item in kept], np.int64)
+            origin = np.array([item.origin for item in kept], np.uint8)
+            yield Chunk(np.stack(images), labels, origin, tuple(files))
+    notes.extend(shapes.notes())
+
+
+def _first_side(archive: Archive, items: list[Item]) -> tuple[int | None, str]:
+    """The side of the first image that is not broken, which all others must have, and its name."""
+    for item in items:
+        try:
+            with quiet_pillow():
+                data = read_member(archive, item.name)
+                width, height = header_size(data)
+                if width == height <= MAX_SIDE:
+                    decode_picture(data)
+        except (TembedError, BrokenImageError):
+            continue
+        if not width == height <= MAX_SIDE:
+            what = "not square" if width != height else f"larger than {MAX_SIDE}x{MAX_SIDE}"
+            raise NeedsSize(f"{where(archive, item.name)} is {width}x{height}, {what}: give `size`")
+        return width, item.name
+    return None, ""
+
+
+class _Shapes:
+    """Remembers which image lost or gained most when it was made square."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit, self.oblong, self.count = fit, 0, 0
+        self.ratio, self.longest, self.size = 1.0, "", ""
+
+    def add(self, name: str, picture: Picture) -> None:
+        ratio = max(picture.width, picture.height) / min(picture.width, picture.height)
+        self.count += 1
+        self.oblong += ratio > LONGER
+        if ratio > self.ratio:
+            self.ratio, self.longest, self.size = ratio, name, f"{picture.width}x{picture.height}"
+
+    def notes(self) -> list[str]:
+        if self.ratio == 1:
+            return []
+        kept = f"{100 / self.ratio:.0f} %"
+        what = {
+            "crop": f"the centre crop kept {kept} of {self.longest} ({self.size}), the least of all; it cut off more "
+            f"than a fifth of {self.oblong} of {self.count} images",
+            "pad": f"{self.longest} ({self.size}) fills {kept} of its square, the least of all; {self.oblong} of "
+            f"{self.count} images fill less than four fifths",
+            "stretch": f"{self.longest} ({self.size}) was stretched by {self.ratio:.2f}, the most of all; "
+            f"{self.oblong} of {self.count} images by more than {LONGER}",
+        }
+        return [what[self.fit]]
+
+
+def _decode_batches(
+    archive: Archive, items: list[Item], options: Options, expected: int | None
+) -> Iterator[tuple[Batch, list[Picture | str]]]:
+    """Batches in order; a few more than there are processes are decoded ahead."""
+    side = options.size or expected or 1
+    most = max(1, min(BATCH_IMAGES, DECODED_BYTES // (3 * side * side)))
+    workers = cores()
+    with ExitStack() as stack:
+        submit: Callable[..., Future[list[Picture | str]]] = _run_now
+        ahead = 0
+        if len(items) >= WORTH_PROCESSES and workers > 1:
+            # spawned, not forked: a fork of a process with torch's threads can hang
+            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            submit, ahead = pool.submit, 2 * workers
+        waiting: deque[tuple[Batch, Future[list[Picture | str]]]] = deque()
+        try:
+            for batch in _encoded_batches(archive, items, most):
+                waiting.append((batch, submit(_decode_all, batch.encoded, options.size, options.fit, expected)))
+                if len(waiting) > ahead:
+                    ready, future = waiting.popleft()
+                    yield ready, future.result()
+            while waiting:
+                ready, future = waiting.popleft()
+                yield ready, future.result()
+        except BrokenProcessPool:
+            raise TembedError(
+                f"{archive.path}: a decoding process died (out of memory?); if this was called from a script, "
+                "call it under `if __name__ == '__main__':`"
+            ) from None
+
+
+def _encoded_batches(archive: Archive, items: list[Item], most: int) -> Iterator[Batch]:
+    batch, held = Batch([], [], []), 0
+    for item in items:
+        batch.items.append(item)
+        try:
+            data: bytes | str = read_member(archive, item.name)
+        except TembedError as error:
+            data = str(error).removeprefix(f"{where(archive, item.name)} ")
+        batch.encoded.append(data)
+        batch.digests.append(hashlib.sha256(data).hexdigest() if isinstance(data, bytes) else "")
+        held += len(data)
+        if len(batch.items) == most or held > BATCH_BYTES:
+            yield batch
+            batch, held = Batch([], [], []), 0
+    if batch.items:
+        yield batch
+
+
+def _decode_all(encoded: list[bytes | str], size: int | None, fit: Fit, expected: int | None) -> list[Picture | str]:
+    """Decode each image, or pass on why it cannot be read."""
+    return decode_each(encoded, lambda data: decode_picture(data, size, fit, expected))
+
+
+def _run_now(work: Callable[..., list[Picture | str]], *arguments: object) -> Future[list[Picture | str]]:
+    """Like `submit` of a pool, but runs the work at once in this process."""
+    future: Future[list[Picture | str]] = Future()
+    future.set_result(work(*arguments))
+    return future
+
+
+def _exit_with_parent() -> None:
+    """End this worker if its parent is killed; otherwise it would wait for work forever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

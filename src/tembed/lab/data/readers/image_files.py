@@ -1,0 +1,190 @@
+"""Decodes an image file to RGB pixels.
+
+Greyscale becomes grey RGB; transparent pixels are blended with white; palettes, CMYK and YCbCr are converted; 16-bit
+values are scaled to 8; the camera's rotation (EXIF) is applied; only the first frame of an animation is used. The
+decoding processes import this module, so it imports nothing heavy.
+"""
+
+import io
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from tembed.common.arrays import UInt8
+from tembed.common.errors import one_line
+from tembed.lab.data.readers.reading import Fit
+
+ENDINGS = frozenset(
+    {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+)
+HEIF_ENDINGS = frozenset({".heic", ".heif"})  # with the extra ``heic``
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+MAX_PIXELS = 1 << 26  # 67 million; an RGB image of 200 MB
+GREY = (128, 128, 128)  # around a padded image
+QUICK = 3  # then the mean difference of a pixel is 0.04, and 12 megapixels take a ninth of the time
+ORIENTATION = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+Decoded = UInt8 | str
+Found = TypeVar("Found")
+"""Pixels ``(H, W, 3)``, or the reason why there are none."""
+
+
+class BrokenImageError(Exception):
+    """The reason why these bytes are not accepted as an image; the caller knows the name of the file."""
+
+
+class Picture(NamedTuple):
+    """An image in the store's size, and the size it had. ``pixels`` is None if it is not the expected size."""
+
+    pixels: UInt8 | None
+    width: int
+    height: int
+
+
+def decode(data: bytes, size: int | None = None, fit: Fit = "crop", quick: bool = False) -> UInt8:
+    """RGB pixels ``(H, W, 3)``. With ``size``, the image becomes a square of that side in the way of ``fit``.
+
+    ``quick`` decodes a large JPEG at a half, a quarter or an eighth of its size, but at `QUICK` times ``size`` or more.
+    """
+    pixels = decode_picture(data, size, fit, quick=quick).pixels
+    assert pixels is not None, "no size was expected"
+    return pixels
+
+
+def decode_picture(
+    data: bytes,
+    size: int | None = None,
+    fit: Fit = "crop",
+    expected: int | None = None,
+    quick: bool = False,
+) -> Picture:
+    """An image and the size it had. One that is not a square of the ``expected`` side is not decoded."""
+    try:
+        with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
+            if expected is not None and image.size != (expected, expected):
+                return Picture(None, *image.size)
+            if quick and size is not None:
+                scale = QUICK * size / min(image.size)
+                image.draft(None, (ceil(image.width * scale), ceil(image.height * scale)))  # only JPEG has this
+            upright = _upright(image, _to_rgb(image))
+            width, height = upright.size
+            return Picture(np.asarray(upright if size is None else fitted(upright, size, fit)), width, height)
+    except (BrokenImageError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BrokenImageError(f"exceeds the cap of {MAX_PIXELS} pixels") from error
+    except Exception as error:  # Pillow's decoders raise nearly every type of error on damaged bytes
+        reason = "not an image in a known format" if isinstance(error, Image.UnidentifiedImageError) else error
+        raise BrokenImageError(one_line(str(reason)) or type(error).__name__) from error
+
+
+def to_pixels(image: Image.Image) -> UInt8:
+    """RGB pixels ``(H, W, 3)`` of an image that Pillow has opened."""
+    return np.asarray(_upright(image, _to_rgb(image)))
+
+
+def header_size(data: bytes) -> tuple[int, int]:
+    """Width and height as the file says, without decoding it and before the camera's rotation."""
+    try:
+        with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
+            return image.size
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise BrokenImageError(one_line(str(error)) or type(error).__name__) from error
+
+
+def decode_batch(
+    encoded: Sequence[bytes | str], size: int | None, fit: Fit = "crop", quick: bool = False
+) -> list[Decoded]:
+    """Decode each image. A string stands for an image that could not be read and is passed on as the reason."""
+    return decode_each(encoded, lambda data: decode(data, size, fit, quick))
+
+
+def decode_each(encoded: Sequence[bytes | str], decode_one: Callable[[bytes], Found]) -> list[Found | str]:
+    """What ``decode_one`` makes of each image, or why it cannot be read."""
+    found: list[Found | str] = []
+    with quiet_pillow():
+        for one in encoded:
+            try:
+                found.append(one if isinstance(one, str) else decode_one(one))
+            except BrokenImageError as error:
+                found.append(str(error))
+    return found
+
+
+def fitted(image: Image.Image, size: int, fit: Fit) -> Image.Image:
+    """A square of side ``size``: the centre of the image, all of it with grey borders, or all of it stretched."""
+    if image.size == (size, size):
+        return image
+    if fit == "stretch":
+        return image.resize((size, size), Image.Resampling.LANCZOS)
+    if fit == "pad":
+        return ImageOps.pad(image, (size, size), Image.Resampling.LANCZOS, GREY)
+    return ImageOps.fit(image, (size, size), Image.Resampling.LANCZOS)
+
+
+def reads_heif() -> bool:
+    """Whether the package for HEIC is installed; if so, Pillow learns the format."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    if "HEIF" not in Image.OPEN:
+        pillow_heif.register_heif_opener()
+    return True
+
+
+@contextmanager
+def quiet_pillow() -> Iterator[None]:
+    """Ignore Pillow's warnings about odd files, but not the one about a decompression bomb."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _formats(data: bytes) -> tuple[str, ...]:
+    """The formats to try; the package for HEIC is imported for its files only."""
+    return (*FORMATS, "HEIF") if data[4:8] == b"ftyp" and reads_heif() else FORMATS
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    if image.mode == "F":
+        raise BrokenImageError("floating-point pixels have no known range; save it with 8 or 16 bits")
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        grey = np.asarray(image)
+        if grey.min() < 0 or grey.max() > 65535:
+            raise BrokenImageError("32-bit pixels have no known range; save it with 8 or 16 bits")
+        scaled = (grey.astype(np.uint32) * 255 + 32767) // 65535
+        return Image.fromarray(scaled.astype(np.uint8)).convert("RGB")
+    if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _upright(image: Image.Image, rgb: Image.Image) -> Image.Image:
+    try:
+        mark = image.getexif().get(ORIENTATION)
+    except Exception:  # the pixels are intact even if the EXIF is damaged; image viewers show them unrotated
+        return rgb
+    turn = TURNS.get(mark) if isinstance(mark, int) else None
+    return rgb if turn is None else rgb.transpose(turn)

@@ -1,0 +1,381 @@
+"""A dataset on disk: one memory-mapped uint8 array, labels, and a manifest.
+
+``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the `Origin` of each
+image), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files, and
+``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either complete
+or absent. ``verification`` adds ``verified.json`` when the dataset is used.
+"""
+
+import difflib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from tembed import __version__
+from tembed.common.arrays import Int64, UInt8
+from tembed.common.errors import TembedError
+from tembed.common.files import FORBIDDEN, FULL, sync_folder, write_json
+from tembed.lab.data.catalogue import NAME, check_name, list_datasets
+from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
+from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
+from tembed.lab.data.readers.reading import Fit, Reading, SourceFile
+
+FORMAT = 1
+DTYPES = {"labels": np.int64}  # all other arrays are uint8
+SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
+VERIFIED = "verified.json"
+"""The record of `verification`."""
+OWN_FILES = frozenset({"manifest.json", VERIFIED, FILE_LIST, *(f"{key}.npy" for key in ("images", "part_map", *SMALL))})
+FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
+
+
+def default_root() -> Path:
+    """``$TEMBED_DATA``, else ``tembed`` in the user's cache folder."""
+    if given := os.environ.get("TEMBED_DATA"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A dataset on disk; ``images`` and ``part_map`` are memory-mapped, not read."""
+
+    name: str
+    folder: Path
+    manifest: dict[str, Any]
+    images: UInt8
+    labels: Int64
+    origin: UInt8
+    part_map: UInt8 | None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.manifest["classes"])
+
+    @property
+    def sha256(self) -> str:
+        return str(self.manifest["sha256"])
+
+    @property
+    def fit(self) -> Fit:
+        """How its oblong images became squares; a new image for a network trained on it should be fitted likewise."""
+        found = self.manifest["source"].get("fit")
+        return found if found in get_args(Fit) else "crop"
+
+    def files(self) -> list[SourceFile] | None:
+        """The file of each image, read from the list beside the arrays; None if there is none."""
+        digest = self.manifest.get("file_list")
+        return None if digest is None else read_file_list(self.folder, len(self.labels), str(digest))
+
+
+def stored_names(root: Path) -> list[str]:
+    """The names of the datasets in this root."""
+    return sorted(path.parent.name for path in root.glob("*/manifest.json") if NAME.fullmatch(path.parent.name))
+
+
+def is_stored(root: Path, name: str) -> bool:
+    """Whether this root has a dataset of that name."""
+    path = root / check_name(name) / "manifest.json"
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise TembedError(f"{path} cannot be read ({error.strerror}): make it readable") from None
+
+
+def open_stored(root: Path, name: str) -> Stored:
+    """Map a stored dataset into memory and check that its files have the shapes in its manifest."""
+    if not is_stored(root, name):
+        raise TembedError(f"{name!r} is not in {root}: {_way_out(root, name)}")
+    folder = root / name
+    manifest = _manifest(folder)
+    arrays: dict[str, Any] = {}
+    for key, shape in manifest["shapes"].items():
+        path = folder / f"{key}.npy"
+        try:
+            arrays[key] = np.load(path, mmap_mode=None if key in SMALL else "r")
+            matches = list(arrays[key].shape) == shape and arrays[key].dtype == DTYPES.get(key, np.uint8)
+        except Exception as error:  # NumPy's reader raises many types of error on damaged files
+            raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
+        if not matches or (key in SMALL and array_sha256(arrays[key]) != manifest["files"].get(key)):
+            raise TembedError(f"{path} does not match its manifest: {_again(folder)}")
+    images, part_map = arrays["images"], arrays.get("part_map")
+    found = identity(manifest["classes"], images.shape, manifest["files"], manifest["parts"])
+    if found != manifest["sha256"]:
+        raise TembedError(f"{folder / 'manifest.json'} has changed since it was stored: {_again(folder)}")
+    return Stored(name, folder, manifest, images, arrays["labels"], arrays["origin"], part_map)
+
+
+def store(
+    root: Path,
+    name: str,
+    reading: Reading,
+    source: dict[str, Any],
+    part_map: UInt8 | None = None,
+    parts: tuple[str, ...] = (),
+    expected: str | None = None,
+) -> Stored:
+    """Write a reading as ``<root>/<name>``. Storing the same pool again is harmless; another pool is refused.
+
+    ``source`` goes into the manifest. ``expected`` is the sha256 that the pool must have.
+    """
+    with explained(root, name), _hidden_folder(root, check_name(name)) as folder:
+        manifest = _write_arrays(folder, name, reading, source, part_map, parts)
+        if expected is not None and manifest["sha256"] != expected:
+            raise TembedError(
+                f"{source.get('path', name)} is not the published {name}: {manifest['count']} images with the "
+                f"sha256 {manifest['sha256']}, expected {expected}; fetch a fresh copy, or import it under "
+                "another name"
+            )
+        with (folder / "manifest.json").open("w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        with folder_lock(root):
+            _rename(folder, root / name, manifest)
+    return open_stored(root, name)
+
+
+def remove_dataset(name: str, root: str | Path | None = None) -> Path:
+    """Remove a stored dataset, even a damaged one; returns its folder. A folder with other files is left alone."""
+    root = Path(root) if root is not None else default_root()
+    if not is_stored(root, name):
+        raise TembedError(f"{name!r} is not in {root}, so it cannot be removed: {_stored_there(root)}")
+    folder, aside = root / name, root / f".{name}.partial-{secrets.token_hex(8)}"
+    with explained(root, name, "removed from"), folder_lock(root):
+        foreign = sorted(path.name for path in folder.iterdir() if not _is_own(path.name))
+        if foreign:
+            raise TembedError(f"{folder} also holds {', '.join(foreign[:3])}: move that elsewhere first")
+        os.rename(folder, aside)  # the dataset is gone at once, even if removing the files is interrupted
+        sync_folder(root)
+        shutil.rmtree(aside)
+    return folder
+
+
+def _is_own(file: str) -> bool:
+    """Whether the store wrote this file; a process that was killed may have left an incomplete record."""
+    return file in OWN_FILES or file.startswith(f".{VERIFIED}-")
+
+
+def rename_dataset(name: str, new: str, root: str | Path | None = None) -> Stored:
+    """Give a stored dataset another name."""
+    root = Path(root) if root is not None else default_root()
+    if not is_stored(root, name):
+        raise TembedError(f"{name!r} is not in {root}, so it cannot be renamed: {_stored_there(root)}")
+    if check_name(new) in list_datasets():
+        raise TembedError(f"{new!r} is the name of a known dataset: choose another name")
+    with explained(root, name, "renamed in"), folder_lock(root):
+        if (root / new).exists():
+            raise TembedError(f"{root / new} already exists: choose another name")
+        os.rename(root / name, root / new)
+        sync_folder(root)
+    write_json(root / new / "manifest.json", _manifest(root / new) | {"name": new})
+    return open_stored(root, new)
+
+
+def identity(classes: Iterable[str], shape: Iterable[int], files: dict[str, str], parts: Iterable[str] = ()) -> str:
+    """One sha256 for the whole pool: classes, shape, the sha256 of every array, and the names of the parts if any."""
+    content = [list(classes), list(shape), files, list(parts)]
+    return hashlib.sha256(json.dumps(content if parts else content[:3], sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def explained(root: Path, name: str, what: str = "stored in") -> Iterator[None]:
+    """Turn an error of the disk into one line with a way out."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            way_out = "free some space there"
+        elif error.errno in FORBIDDEN:
+            way_out = "make it writable"
+        else:
+            way_out = "check that path"
+        raise TembedError(
+            f"{name} cannot be {what} {root} ({error.strerror or error}): {way_out}, or set TEMBED_DATA "
+            "to another folder"
+        ) from None
+
+
+def _way_out(root: Path, name: str) -> str:
+    if name in list_datasets():
+        return f"run `tembed data get {name}`"
+    near = difflib.get_close_matches(name, {*list_datasets(), *stored_names(root)}, n=1)
+    if near:
+        return f"did you mean {near[0]!r}? {_stored_there(root).capitalize()}"
+    return f"{_stored_there(root)}; add your own images with `tembed data import PATH --name {name}`"
+
+
+def _stored_there(root: Path) -> str:
+    return f"stored there: {', '.join(stored_names(root)) or 'nothing'}"
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        version = manifest["format"]
+        complete = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise TembedError(f"{path} is missing or damaged ({error}): {_again(folder)}") from None
+    if version != FORMAT or not complete or not {"images", *SMALL} <= set(manifest["shapes"]):
+        raise TembedError(f"{path} is incomplete or not in format {FORMAT}, which this version reads: {_again(folder)}")
+    return manifest
+
+
+def _again(folder: Path) -> str:
+    return f"remove {folder} and get or import the dataset again"
+
+
+def _write_arrays(
+    folder: Path,
+    name: str,
+    reading: Reading,
+    source: dict[str, Any],
+    part_map: UInt8 | None,
+    parts: tuple[str, ...],
+) -> dict[str, Any]:
+    """Write all arrays and return the manifest that describes them."""
+    labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    sources: list[SourceFile] = []
+    with NpyWriter(folder / "images.npy") as writer:
+        for chunk in reading.chunks:
+            writer.append(chunk.images)
+            labels.append(chunk.labels)
+            origin.append(chunk.origin)
+            sources.extend(chunk.files)
+    if not writer.count:
+        raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
+    arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
+    if part_map is not None:
+        arrays["part_map"] = part_map
+    for key, array in arrays.items():
+        write_array(folder / f"{key}.npy", array)
+    files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
+    counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
+    return {
+        "format": FORMAT,
+        "name": name,
+        "tool": f"tembed {__version__}",
+        "source": {"layout": reading.layout} | source,
+        "count": writer.count,
+        "classes": list(reading.classes),
+        "class_counts": counts.tolist(),
+        "parts": list(parts),
+        "left_out": reading.left_out,
+        "notes": reading.notes,
+        "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
+        "files": files,
+        "sha256": identity(reading.classes, writer.shape, files, parts),
+    } | ({"file_list": write_file_list(folder, sources)} if sources else {})
+
+
+def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
+    """Rename the finished folder to its final name; over an equal dataset, replace file by file."""
+    sync_folder(folder)
+    try:
+        os.rename(folder, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        if not (target / "manifest.json").is_file():
+            raise TembedError(f"{target} is in the way: move it elsewhere, or choose another name") from None
+        if _manifest(target)["sha256"] != manifest["sha256"]:
+            raise TembedError(
+                f"{target} already holds other images: choose another name, or remove that folder first"
+            ) from None
+        lists = [FILE_LIST] if "file_list" in manifest else []
+        for file in (*(f"{key}.npy" for key in manifest["files"]), *lists, "manifest.json"):
+            os.replace(folder / file, target / file)
+    sync_folder(target.parent)
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if needed. The system releases it when the process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks gives none
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def only_one(root: Path, name: str, waiting: Callable[[], None]) -> Iterator[None]:
+    """Let one process at a time work on a dataset; ``waiting`` is called if another one does.
+
+    The lock is a hidden empty folder in ``root``, which is removed at the end.
+    """
+    folder, waited = root / f".{name}.busy", False
+    with ExitStack() as stack:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(folder, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waited:
+                    waiting()
+                waited = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError:  # a file system without locks
+                break
+            with suppress(FileNotFoundError):  # the one that this process waited for has removed it
+                if os.stat(folder).st_ino == os.fstat(descriptor).st_ino:
+                    break
+        stack.callback(_remove_empty, folder)
+        yield
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+@contextmanager
+def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
+    """A hidden folder beside the target; removed unless it was renamed. Those of killed imports are removed too."""
+    with folder_lock(root):  # so that no other import takes a folder for abandoned before it is locked
+        for abandoned in root.glob(f".{name}.partial-*"):
+            _remove_if_unlocked(abandoned)
+        folder = root / f".{name}.partial-{secrets.token_hex(8)}"
+        folder.mkdir()
+        lock = os.open(folder, os.O_RDONLY)
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_if_unlocked(folder: Path) -> None:
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # its import has just ended
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another import is writing there
+        return
+    finally:
+        os.close(lock)
+    shutil.rmtree(folder, ignore_errors=True)

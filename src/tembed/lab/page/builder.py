@@ -1,0 +1,70 @@
+"""Writes the folder of the page: the static files, and the data as classic scripts."""
+
+import shutil
+from pathlib import Path
+
+from tembed.common.errors import TembedError
+from tembed.common.files import explained, write_file
+from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.page.atlas import make_atlas
+from tembed.lab.page.content import MOST, page_content
+from tembed.lab.page.encoding import STATIC, array_script, base64_text, plain
+
+STEPS = 4
+
+
+def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, most: int = MOST) -> Path:
+    """Write the page of an analysis into ``out`` and return the path of its ``index.html``.
+
+    ``network``: include the network, so that the page can classify images; this needs the packages of
+    ``tembed[onnx]``, and without them the page is built without the network. ``most``: above this many patches, only
+    some of the images are shown.
+    """
+    out, progress = Path(out), analysis.progress
+    content = page_content(analysis, most)
+    progress.update("page", 1, STEPS)
+    atlas = make_atlas(content.images)
+    progress.update("page", 2, STEPS)
+    scripts = _network(analysis) if network else {}
+    progress.update("page", 3, STEPS)
+    about = content.about | {
+        "atlas": {"columns": atlas.columns, "tile": list(atlas.tile), "size": list(atlas.size)},
+        "network": bool(scripts),
+    }
+    files = {
+        "data/about.js": f"tembed.about = {plain(about)};\n".encode(),
+        "data/atlas.js": f'tembed.atlas = "data:image/{atlas.kind};base64,{base64_text(atlas.content)}";\n'.encode(),
+        "data/arrays.js": "".join(array_script(name, array) for name, array in content.arrays.items()).encode(),
+        **scripts,
+    }
+    for path in sorted(STATIC.rglob("*")):
+        if path.is_file() and "vendor" not in path.relative_to(STATIC).parts:
+            files[path.relative_to(STATIC).as_posix()] = path.read_bytes()
+    _clear(out)
+    for name, written in files.items():
+        with explained(out / name):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+        write_file(out / name, written)
+    progress.update("page", STEPS, STEPS)
+    return out / "index.html"
+
+
+def _clear(out: Path) -> None:
+    """Remove the scripts of an earlier page. Raises `TembedError` if the folder is something else."""
+    about = out / "data" / "about.js"  # the file that is written first
+    if about.is_file() and about.read_bytes().startswith(b"tembed.about"):
+        for name in ("js", "network"):
+            shutil.rmtree(out / name, ignore_errors=True)
+    elif others := [name for name in ("js", "network", "data", "index.html") if (out / name).exists()]:
+        raise TembedError(f"{out} has a {others[0]} that is not of a page of tembed: give another `out`")
+
+
+def _network(analysis: Analysis) -> dict[str, bytes]:
+    """The scripts of the network; none, with a line for the user, if it cannot be exported."""
+    from tembed.lab.page.page_network import network_scripts
+
+    try:
+        return network_scripts(analysis.trained.model)
+    except TembedError as error:
+        analysis.progress.say(f"the page cannot classify dropped images: {error}")
+        return {}

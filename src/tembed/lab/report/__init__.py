@@ -1,0 +1,1 @@
+"""Documents with tables, charts and figures, and the reports that are made of them."""

@@ -1,0 +1,206 @@
+"""The analysis on disk: ``claims.json``, and a report with figures in Markdown and as one HTML page."""
+
+from pathlib import Path
+
+from tembed.common.files import explained, write_file, write_json
+from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.figures import figure_png, image_png
+from tembed.lab.analysis.maps import FEWEST_POINTS
+from tembed.lab.analysis.sprites import SIDE
+from tembed.lab.claims.claim import Claim, Judgement, Verdict
+from tembed.lab.claims.controls import UNTRAINED
+from tembed.lab.report.document import (
+    Details,
+    Element,
+    Figure,
+    Heading,
+    Items,
+    Link,
+    Picture,
+    Table,
+    Text,
+    to_markdown,
+    write_document,
+)
+from tembed.lab.report.dots import dot_plot
+from tembed.lab.report.knock_out_elements import training_history, vital_elements
+from tembed.lab.report.unit_elements import unit_elements
+
+TITLE = "What the block sees"
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "unclear")
+HOW = (
+    "Each claim is measured beside controls: what the same measure gives where the claim should be false. For these "
+    "weights, a claim holds if its number is ahead of every control on half-samples of the test images; 95 % intervals "
+    "cover the choice of images. For the method, the same is asked over trained seeds. Both are corrected for the "
+    "number of claims (Holm)."
+)
+FIRST_LOOK = (
+    "This is a first look (--fast-maps), with few images and with t-SNE of a part of the patches: intervals are wide, "
+    "and more claims are unclear than in a full analysis."
+)
+LEGEND = "The measured value and its controls, with 95 % intervals. Hollow dots: controls that are not beaten."
+
+
+def default_out(source: str) -> Path:
+    """``analysis`` inside a run folder; ``analysis/<name>`` for other weights."""
+    path = Path(source)
+    if path.is_dir():
+        return path / "analysis"
+    return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
+
+
+def write_analysis(analysis: Analysis, out: str | Path, side: int = SIDE, page: str | None = None) -> Path:
+    """Write all files into ``out`` and return the path of ``report.md``; sprite maps are ``side`` pixels wide.
+
+    ``page``: the path of the page with every patch (`tembed.lab.page`), relative to ``out``, for a link.
+    """
+    out = Path(out)
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    points = len(analysis.features.image_of)
+    analysis.progress.say(
+        f"{points:,} patches of {len(analysis.sample):,} images; networks: {analysis.sources.counts()}"
+    )
+    write_json(out / "claims.json", claims_record(analysis))  # before the maps, which take the longest
+    write_file(out / "verdicts.md", to_markdown([verdict_table(analysis.claims)]).encode())
+    elements = compose(analysis, side)
+    if page is not None:
+        elements.insert(1, Link("Explore every patch on a map", page))
+    return write_document(elements, out, f"{TITLE}: {analysis.source}")
+
+
+def claims_record(analysis: Analysis) -> dict[str, object]:
+    """The content of ``claims.json``."""
+    return {
+        "run": analysis.source,
+        "baseline": analysis.baseline_source,
+        "seeds": {kind: [source for source, _ in found] for kind, found in vars(analysis.sources).items()},
+        "model": analysis.trained.recipe.model,
+        "data": analysis.data,
+        "images": len(analysis.sample),
+        "points": len(analysis.features.image_of),
+        "seed": analysis.seed,
+        "vital_signs": analysis.vital_signs.plain(),
+        "claims": [claim.plain() for claim in analysis.claims],
+    }
+
+
+def compose(analysis: Analysis, side: int = SIDE) -> list[Element]:
+    """The whole report, a section after the other: figures first."""
+    return [
+        Heading(TITLE, 1),
+        *introduction(analysis),
+        Heading("Figures"),
+        *pictures(analysis, side),
+        *vital_elements(analysis.vital_signs, training_history(analysis.source)),
+        Heading("Claims"),
+        *claim_elements(analysis.claims),
+        *unit_elements(analysis.units, analysis.baseline_source),
+    ]
+
+
+def introduction(analysis: Analysis) -> list[Element]:
+    """What was analysed."""
+    features, baseline = analysis.features, analysis.baseline
+    network = (
+        f"{analysis.trained.recipe.model} ({analysis.source}) on {analysis.data}: {len(analysis.sample):,} test "
+        f"images, {len(features.image_of):,} patches of {'x'.join(map(str, features.map_size))} maps with windows of "
+        f"{'x'.join(map(str, features.window))}, seed {analysis.seed}."
+    )
+    accuracy = f"The head classifies {(features.head == features.labels).mean():.1%} of these images correctly."
+    if baseline is not None:
+        share = (baseline.head == baseline.labels).mean()
+        accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} correctly."
+    seeds = f"Networks that are compared: {analysis.sources.counts()}, and {UNTRAINED} untrained ones."
+    look = [Text(FIRST_LOOK)] if analysis.fast_maps else []
+    return [Text(network), Text(f"{accuracy} {seeds}"), *look]
+
+
+def verdict_table(claims: list[Claim]) -> Table:
+    """Both verdicts of each claim that was measured; the README's table is this one."""
+    measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+    rows = tuple(
+        (claim.name, f"{claim.weights.verdict}: {claim.weights.why}", _brief(claim.method)) for claim in measured
+    )
+    return Table(
+        ("claim", "for these weights", "for the method"), rows, tuple(claim.weights.verdict for claim in measured)
+    )
+
+
+def _brief(judgement: Judgement) -> str:
+    """The verdict and its reason; without a test, the number of seeds alone, which is the same for every claim."""
+    return f"{judgement.verdict}: {judgement.why if judgement.p is not None else judgement.why.partition(',')[0]}"
+
+
+def claim_elements(claims: list[Claim]) -> list[Element]:
+    """A table of the verdicts, a dot plot for each claim with its numbers folded below, and what was not measured."""
+    measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+    missing = [claim for claim in claims if claim.weights.verdict == "not measured"]
+    counts = {verdict: sum(claim.weights.verdict == verdict for claim in measured) for verdict in VERDICTS}
+    summary = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
+    found: list[Element] = [Text(HOW), Text(f"Verdicts for these weights: {summary}."), verdict_table(claims)]
+    for number, claim in enumerate(measured, 1):
+        found += _one_claim(claim, f"claim-{number}")
+    if missing:
+        lines = tuple(f"{claim.name}. The paper: {claim.paper}. {claim.weights.why}." for claim in missing)
+        found.append(Details(f"{len(missing)} claims that were not measured", (Items(lines),)))
+    return found
+
+
+def _one_claim(claim: Claim, file: str) -> list[Element]:
+    """A claim: the paper's sentence, both verdicts, the dot plot, and the numbers."""
+    verdicts = Items(
+        (
+            f"For these weights, it {_says(claim.weights)}",
+            f"For the method, it {_says(claim.method)}",
+        )
+    )
+    rows: list[tuple[str, str, str, str]] = []
+    if claim.value is not None:
+        rows.append(("measured", str(claim.value), "", ""))
+    rows += [
+        (control.name, str(control.value), control.difference.signed(), f"{control.p:.2g}")
+        for control in claim.controls
+    ]
+    rows += [(f"not a control: {name}", str(value), "", "") for name, value in claim.notes.items()]
+    elements: list[Element] = [Text(f"Measured: {claim.definition}.")]
+    if rows:
+        elements.append(Table(("", "value", "ahead by", "p"), tuple(rows)))
+    drawn = [Figure(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
+    return [
+        Heading(claim.name, 3),
+        Text(f"The paper: {claim.paper}."),
+        verdicts,
+        *drawn,
+        Details("Numbers", tuple(elements)),
+    ]
+
+
+def _says(judgement: Judgement) -> str:
+    verb = judgement.verdict if judgement.verdict in ("holds", "does not hold") else f"is {judgement.verdict}"
+    return f"{verb}: {judgement.why}."
+
+
+def pictures(analysis: Analysis, side: int = SIDE) -> list[Element]:
+    """The figures of the paper's analysis."""
+    found: list[Element] = []
+    if analysis.has_maps:
+        by = "by class" if analysis.groups is None else "by class and by super-class"
+        caption = f"t-SNE of the features before and behind the block, {by} (Fig. 5)"
+        found.append(Picture("geometry", figure_png(analysis.geometry()), caption))
+    else:
+        points = len(analysis.features.image_of)
+        found.append(Text(f"{points} patches are too few for t-SNE maps, which need {FEWEST_POINTS}."))
+    caption = "16 visual words with their scores, each by four patches; a frame shows the true class (Fig. 7)"
+    found.append(Picture("words", figure_png(analysis.chosen_words()), caption))
+    if analysis.has_maps:
+        picture = image_png(analysis.prediction_sprites(side))
+        found.append(Picture("sprites-predictions", picture, "patches by their class prediction (Fig. 6, left)"))
+    sprites = analysis.embedding_sprites(side) if analysis.has_maps else None
+    if sprites is not None:
+        caption = "patches by embedding vector; solid tiles: class vectors, black: zero (Fig. 6, right)"
+        found.append(Picture("sprites-embedding", image_png(sprites), caption))
+    caption = "the marks of the patches, shown on two of them (appendix B)"
+    found.append(Picture("legend", figure_png(analysis.legend()), caption))
+    every = Picture("words-all", figure_png(analysis.all_words()), "all visual words, the largest first")
+    return [*found, Details(f"All {len(analysis.words.sizes)} visual words", (every,))]

@@ -1,0 +1,140 @@
+"""Runs that differ only in their seed form a cell; cells that were trained in the same way form a regime."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tembed.common.errors import counted
+from tembed.lab.claims.seed_statistics import Sample
+from tembed.lab.data.catalogue import dataset, list_datasets
+from tembed.lab.report.records import Record
+from tembed.lab.training.recipe import PRESETS, Recipe
+from tembed.models.registry import list_models, model_info
+
+LOSS_AND_CONSTANTS = ("weight", "mu", "eta", "eps", "constants")
+"""Fields of a recipe that describe the loss and the maximizer's constants."""
+IDENTITY = ("model", "data", "seed")
+
+Regime = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs of one recipe on one copy of a dataset, with the same number of test images. ``recipe`` has seed 0."""
+
+    recipe: Recipe
+    data_sha256: str
+    test_images: int
+    records: tuple[Record, ...]
+
+    @property
+    def sample(self) -> Sample:
+        return Sample(tuple(record.accuracy for record in self.records))
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(record.recipe.seed for record in self.records)
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether the network and its loss are those of Table 1."""
+        return standard(self.recipe) == self.recipe
+
+    @property
+    def measured_on(self) -> str:
+        """The dataset, its copy and its test set. Only cells that agree on all three can be compared."""
+        return f"{self.recipe.data} {self.data_sha256[:8]} {self.test_images}"
+
+    @property
+    def regime(self) -> Regime:
+        return regime_of(self.recipe)
+
+    def curve(self, metric: str, scale: float = 1.0) -> tuple[tuple[float, float, float], ...]:
+        """A metric by epoch, the mean over the runs, as points of a chart; empty if a run did not record it."""
+        if any(epoch.get(metric) is None for record in self.records for epoch in record.curve):
+            return ()
+        columns = zip(*([scale * epoch[metric] for epoch in record.curve] for record in self.records), strict=False)
+        return tuple((float(number), sum(values) / len(values), 0.0) for number, values in enumerate(columns, 1))
+
+
+def make_cells(records: Iterable[Record]) -> list[Cell]:
+    """Group records by everything but the seed: recipe, split, copy of the data and test set."""
+    groups: dict[tuple[Recipe, str, int], list[Record]] = {}
+    for record in records:
+        key = (dataclasses.replace(record.recipe, seed=0), record.data_sha256, record.test_images)
+        groups.setdefault(key, []).append(record)
+    return [Cell(recipe, sha256, images, tuple(runs)) for (recipe, sha256, images), runs in groups.items()]
+
+
+@cache
+def network_fields() -> tuple[str, ...]:
+    """The fields of a recipe that describe the network and its loss: options of some registered network, and constants.
+
+    All other fields but `IDENTITY` belong to the regime.
+    """
+    options = {option for model in list_models() for option in model_info(model).options}
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    return tuple(name for name in names if name in options or name in LOSS_AND_CONSTANTS)
+
+
+def standard(recipe: Recipe) -> Recipe:
+    """This recipe with the network and the loss of Table 1."""
+    defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(Recipe) if f.name in network_fields()}
+    return dataclasses.replace(recipe, **defaults).complete()
+
+
+def regime_of(recipe: Recipe) -> Regime:
+    """Everything that determines a training except the network, the data and the seed."""
+    values = dataclasses.asdict(recipe)
+    return tuple((name, value) for name, value in values.items() if name not in (*network_fields(), *IDENTITY))
+
+
+def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
+    """The regime of a complete recipe in words: the nearest preset, epochs, split, and other changes.
+
+    ``without`` names fields to leave out because the surrounding text mentions them.
+    """
+    mentioned = ("epochs", "split", "split_seed", "train_images", *without)
+    regime = dict(regime_of(recipe))
+
+    def changes(preset: str) -> dict[str, Any]:
+        defaults = dict(regime_of(Recipe(recipe.model, recipe.data, **PRESETS[preset]).complete()))
+        return {name: value for name, value in regime.items() if name not in mentioned and value != defaults[name]}
+
+    alike = [name for name, preset in PRESETS.items() if preset.get("freeze", False) == recipe.freeze]
+    preset = min(alike, key=lambda name: len(changes(name)))
+    split = "65/15/20 split" if recipe.split == "paper" else "official split"
+    images = "all training images" if recipe.train_images is None else f"{recipe.train_images:,} training images"
+    epochs = counted(recipe.epochs, "epoch") if recipe.patience is None else f"at most {recipe.epochs} epochs"
+    words = [f"{preset} preset", epochs, f"{split} {recipe.split_seed}", images]
+    words += [f"{name.replace('_', ' ')} {value}" for name, value in changes(preset).items()]
+    return ", ".join(words)
+
+
+def network_title(recipe: Recipe) -> str:
+    """The network of a complete recipe, with everything that differs from Table 1."""
+    usual = standard(recipe)
+    words = [model_title(recipe.model)]
+    for name in network_fields():
+        value = getattr(recipe, name)
+        if value == getattr(usual, name) or value is None:
+            continue
+        if name == "constants":
+            words += [f"{constant} {number:g}" for constant, number in value]
+        elif isinstance(value, bool):
+            words.append(f"{'with' if value else 'without'} {name.replace('_', ' ')}")
+        else:
+            words.append(f"{'lambda' if name == 'weight' else name.replace('_', ' ')} {value}")
+    return ", ".join(words)
+
+
+def model_title(model: str) -> str:
+    """The paper's label of a network, or its name."""
+    return model_info(model).label or model
+
+
+def data_title(name: str) -> str:
+    """The title of a dataset with a record, or its name."""
+    return dataset(name).title if name in list_datasets() else name

@@ -1,0 +1,11 @@
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate_in_detail as evaluate_in_detail
+from .hardware import Hardware as Hardware
+from .loop import train as train
+from .optimizers import optimizer_names as optimizer_names
+from .optimizers import register_optimizer as register_optimizer
+from .recipe import PRESETS as PRESETS
+from .recipe import Recipe as Recipe
+from .run import Run as Run
+from .run import run_name as run_name
+from .stopping import Stopped as Stopped

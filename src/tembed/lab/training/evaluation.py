@@ -1,0 +1,224 @@
+"""Measures a model on a subset of a dataset: the head, and each patch by itself."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tembed.common.errors import TembedError
+from tembed.common.progress import Progress
+from tembed.lab.analysis.prediction_measures import Predictions
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.data.loading import load
+from tembed.lab.training.environment import reproducible
+from tembed.lab.training.inputs import EVAL_BATCH
+from tembed.lab.training.process_group import SINGLE_PROCESS, Forward, ProcessGroup
+from tembed.lab.training.schedule import derived_seed
+from tembed.models.network import Output
+from tembed.trained.weights_file import Source, Trained, as_trained, named
+
+Subset = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over the images. The patch numbers are None for a model without patch scores."""
+
+    images: int
+    accuracy: float
+    head: float
+    """cross-entropy of the head"""
+    patches: float | None
+    """mean cross-entropy of the patches"""
+    patch_accuracy: float | None
+    """share of the patches whose best class is that of the image"""
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Detailed:
+    """An evaluation with the predictions for each of its images."""
+
+    evaluation: Evaluation
+    predictions: Predictions
+    images: ImageSet
+    trained: Trained
+    data: str
+    subset: str
+
+    def __repr__(self) -> str:
+        accuracy = 100 * self.evaluation.accuracy
+        return f"Detailed({self.trained.recipe.model} on {self.data}, {self.subset}: {accuracy:.2f} %)"
+
+
+def evaluate(
+    source: Source,
+    subset: Subset = "test",
+    *,
+    data: str | None = None,
+    root: str | Path | None = None,
+    accelerator: str = "auto",
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure the best weights of a run, a weights file or shipped weights on a subset of their dataset.
+
+    ``data`` names another dataset with the same classes. On the run's own test subset this gives the run's result.
+    ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
+    """
+    progress = progress or Progress()
+    trained, images, _ = _load(source, subset, data, root, accelerator, progress)
+    return _measure(trained, images, subset, progress, None)
+
+
+def evaluate_in_detail(
+    source: Source,
+    subset: Subset = "test",
+    *,
+    data: str | None = None,
+    root: str | Path | None = None,
+    accelerator: str = "auto",
+    progress: Progress | None = None,
+) -> Detailed:
+    """Like `evaluate`, with the predictions for each image."""
+    progress = progress or Progress()
+    trained, images, name = _load(source, subset, data, root, accelerator, progress)
+    logits: list[Tensor] = []
+    patches: list[Tensor] = []
+
+    def keep(output: Output) -> None:
+        logits.append(output.logits.float().cpu())
+        if output.scores is not None:
+            patches.append(output.scores.float().softmax(1).mean((2, 3)).cpu())
+
+    evaluation = _measure(trained, images, subset, progress, keep)
+    predictions = Predictions(
+        classes=trained.classes,
+        labels=images.labels.numpy(),
+        probabilities=torch.cat(logits).softmax(1).numpy(),
+        losses=F.cross_entropy(torch.cat(logits), images.labels, reduction="none").numpy(),
+        patches=torch.cat(patches).numpy() if patches else None,
+        files=images.files or tuple(f"image {index}" for index in images.indices.tolist()),
+    )
+    return Detailed(evaluation, predictions, images, trained, name, subset)
+
+
+def _load(
+    source: Source, subset: str, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
+) -> tuple[Trained, ImageSet, str]:
+    """The network, the images to measure it on, and the name of their dataset."""
+    if subset not in ("train", "val", "test"):
+        raise TembedError(f"`subset` is {subset!r}; it must be train, val or test")
+    trained = as_trained(source, accelerator)
+    recipe = trained.recipe
+    split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
+    splits = load(data or recipe.data, split, recipe.split_seed, root)
+    images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
+    if images.classes != trained.classes:
+        raise TembedError(f"{splits.name} does not have the classes that {named(source)} was trained on")
+    side = min(images.size)
+    if side != trained.input_size and recipe.image_size is None:
+        raise TembedError(
+            f"{splits.name} has images of {side} pixels, and {named(source)} was trained on {trained.input_size}: "
+            f"import them again with `size` {trained.input_size}"
+        )
+    expected = trained.about.get("data_sha256")
+    if data is None and expected != splits.sha256:
+        progress.say(
+            f"warning: {splits.name} is not the copy that these weights were trained on (sha256 {splits.sha256})"
+        )
+    return trained, images, splits.name
+
+
+def _measure(
+    trained: Trained, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
+) -> Evaluation:
+    batches = Batches(images, EVAL_BATCH, mean=trained.mean, std=trained.std, augment=False)
+    group = OneDevice(next(trained.model.parameters()).device)
+    try:
+        with reproducible(group.device.type == "cpu"):
+            return evaluate_batches(
+                trained.model,
+                batches,
+                trained.recipe.seed,
+                lambda done, total: progress.update(subset, done, total),
+                group=group,
+                keep=keep,
+            )
+    finally:
+        progress.close()
+
+
+class OneDevice(ProcessGroup):
+    """A single process whose model is already on this device."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.to(self.device) for tensor in tensors)
+
+
+@torch.no_grad()
+def evaluate_batches(
+    model: nn.Module,
+    batches: Batches,
+    seed: int = 0,
+    watch: Callable[[int, int], None] | None = None,
+    *,
+    group: ProcessGroup = SINGLE_PROCESS,
+    forward: Forward | None = None,
+    keep: Callable[[Output], None] | None = None,
+) -> Evaluation:
+    """Measure the model on all images of ``batches``, in evaluation mode.
+
+    Args:
+        seed: determines the noise of each batch; only the sampled maximizer uses it.
+        watch: called after each batch with the numbers of images done and in total.
+        group: each process measures its share, and all get the whole result.
+        forward: how to call the model, if it is wrapped.
+        keep: called with the output for each batch.
+    """
+    forward = forward or model
+    was_training = model.training
+    model.eval()
+    correct = patch_correct = patch_count = 0
+    head = patches = 0.0
+    total, done = len(batches.images), 0
+    with torch.random.fork_rng(devices=[]):
+        for step, (images, labels) in enumerate(batches.epoch(0)):
+            if len(labels):  # a share is empty if there are fewer images than processes
+                images, labels = group.to_device(images, labels)
+                torch.manual_seed(derived_seed(seed, "evaluation", step, *group.noise_key))
+                output = forward(images)
+                if keep is not None:
+                    keep(output)
+                correct += int((output.logits.argmax(1) == labels).sum())
+                head += float(F.cross_entropy(output.logits, labels, reduction="sum"))
+                if output.scores is not None:
+                    truth = labels[:, None, None].expand(-1, *output.scores.shape[2:])
+                    patch_correct += int((output.scores.argmax(1) == truth).sum())
+                    patch_count += truth.numel()
+                    patches += float(F.cross_entropy(output.scores, truth)) * len(labels)
+            done += batches.count(step)
+            if watch is not None:
+                watch(done, total)
+    model.train(was_training)
+    sums = group.sum([correct, head, patches, patch_correct, patch_count])
+    if not math.isfinite(sums[1]):
+        raise TembedError("the network's outputs are not finite, so it has no accuracy: train it again at a lower `lr`")
+    has_patches = sums[4] > 0
+    return Evaluation(
+        images=total,
+        accuracy=sums[0] / total,
+        head=sums[1] / total,
+        patches=sums[2] / total if has_patches else None,
+        patch_accuracy=sums[3] / sums[4] if has_patches else None,
+    )

@@ -1,0 +1,125 @@
+"""The hardware of a run. The recipe defines the mathematics; the hardware changes only the last bits of the results."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from tembed.common.errors import TembedError
+
+MEETING_PLACE = "TEMBED_MEETING_PLACE"
+"""Environment variable with the file at which the processes that a launcher started on one machine find each other."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Devices, precision and compiler of a run. The recipe's batch is divided among the devices."""
+
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    """what to compute on; auto: the GPUs if there are any"""
+    devices: int | None = None
+    """processes on this machine, one per GPU; default: 1, or as many as torchrun started"""
+    nodes: int | None = None
+    """machines, each with the same number of devices; default: 1, or as many as torchrun started"""
+    strategy: Literal["ddp"] = "ddp"
+    """how several devices work together: each computes a share of the batch, and gradients are averaged"""
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    """number format to compute with; 16-mixed is for GPUs only"""
+    compile: bool = False
+    """compile the network (torch.compile); for GPUs: on a CPU the package's own kernels are faster"""
+
+    @property
+    def world(self) -> int:
+        """The number of processes on all machines."""
+        return (self.devices or 1) * (self.nodes or 1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is one process on the CPU in single precision, which needs only torch."""
+        return self.world == 1 and self.accelerator == "cpu" and self.precision == "32-true"
+
+    def complete(self) -> "Hardware":
+        """This hardware with every field filled in. Raises `TembedError` if the machine does not have it."""
+        for name, hint in get_type_hints(type(self)).items():
+            if get_args(hint) and int not in get_args(hint) and getattr(self, name) not in get_args(hint):
+                raise TembedError(f"`{name}` is {getattr(self, name)!r}; it must be one of {', '.join(get_args(hint))}")
+        for name in ("devices", "nodes"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise TembedError(f"`{name}` is {number}; it must be at least 1")
+        full = dataclasses.replace(self, accelerator=_accelerator(self.accelerator), **_counts(self))
+        if full.accelerator == "cuda":
+            _check_gpus(full)
+        elif full.precision == "16-mixed":
+            raise TembedError("`precision` 16-mixed is for GPUs; on a CPU use bf16-mixed or 32-true")
+        if full.compile:
+            _check_compiler(full.accelerator)
+        return full
+
+    def __str__(self) -> str:
+        many = f"{self.world} devices" + (f" on {self.nodes} machines" if (self.nodes or 1) > 1 else "")
+        which = self.accelerator if self.world == 1 else f"{many} ({self.accelerator}, {self.strategy})"
+        return ", ".join([which, self.precision, *(["compiled"] if self.compile else [])])
+
+    def record(self) -> dict[str, Any]:
+        """The fields of a complete `Hardware` as run folders and results record them."""
+        names = {"compile": "compiled"}
+        return {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
+
+
+def leave_meeting_place(environment: Mapping[str, str]) -> None:
+    """Remove the folder of the file at which the processes met, if there is one."""
+    if MEETING_PLACE in environment:
+        shutil.rmtree(Path(environment[MEETING_PLACE]).parent, ignore_errors=True)
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def first_process(hardware: Hardware) -> bool:
+    """Whether this process prints the result: the first of those that torchrun or several machines started."""
+    if under_torchrun():
+        return os.environ.get("RANK") == "0"
+    return (hardware.nodes or 1) == 1 or os.environ.get("NODE_RANK") == "0"
+
+
+def _counts(asked: Hardware) -> dict[str, Any]:
+    """The numbers of devices and machines, from the arguments or torchrun."""
+    if not under_torchrun():
+        return {"devices": asked.devices or 1, "nodes": asked.nodes or 1}
+    local = int(os.environ["LOCAL_WORLD_SIZE"])
+    started = {"devices": local, "nodes": int(os.environ["WORLD_SIZE"]) // local}
+    for name, number in started.items():
+        if getattr(asked, name) not in (None, number):
+            raise TembedError(
+                f"`{name}` is {getattr(asked, name)}, but torchrun started {number}: leave `{name}` out, or give "
+                "torchrun other numbers"
+            )
+    return started
+
+
+def _accelerator(asked: str) -> Literal["cpu", "cuda"]:
+    import torch
+
+    available = torch.cuda.is_available()
+    if asked == "cuda" and not available:
+        raise TembedError("`accelerator` is cuda, but torch finds no GPU here; leave it out to compute on the CPU")
+    return "cuda" if available and asked != "cpu" else "cpu"
+
+
+def _check_gpus(full: Hardware) -> None:
+    import torch
+
+    there = torch.cuda.device_count()
+    if full.devices is not None and full.devices > there:
+        raise TembedError(f"`devices` is {full.devices}, but there are {there} GPUs: give at most {there}")
+
+
+def _check_compiler(accelerator: str) -> None:
+    from tembed.lab.training.compiling import check_compiler
+
+    check_compiler(accelerator)

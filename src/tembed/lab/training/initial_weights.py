@@ -1,0 +1,124 @@
+"""The weights that an attached network starts from: a file of any common kind."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tembed.attachment.attached import Attached
+from tembed.common.errors import TembedError, first_line
+from tembed.trained.checksummed import read_checksummed
+from tembed.trained.weights_file import KIND, find_weights, plain_names
+
+RANDOM = "random"
+NESTED = ("state_dict_ema", "state_dict", "model_state_dict", "model")
+"""Keys under which training scripts put the state dict in their checkpoints."""
+
+
+def read_weights(source: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a run, shipped weights or any weights file, and the record of a file that tembed wrote."""
+    path = find_weights(source)
+    try:
+        return read_checksummed(path, KIND)
+    except TembedError:
+        if path.suffix == ".safetensors" and not _is_foreign_file(path):
+            raise
+    try:
+        content = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+        raise TembedError(f"{path} cannot be read as weights ({first_line(error)})") from None
+    for key in NESTED:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    tensors = {str(name): value for name, value in content.items()} if isinstance(content, Mapping) else {}
+    if not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise TembedError(f"{path} does not hold a state dict: give a file with tensors by name")
+    return plain_names(tensors), {}
+
+
+def _is_foreign_file(path: Path) -> bool:
+    """Whether a safetensors file was written by another program, rather than being a damaged one of ours."""
+    from safetensors import safe_open
+
+    from tembed.trained.checksummed import KEY
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return KEY not in (file.metadata() or {})
+    except SafetensorError as error:
+        raise TembedError(f"{path} cannot be read as weights ({first_line(error)})") from None
+
+
+def load_initial(model: nn.Module, tensors: Mapping[str, Tensor], source: str, network: str, after: set[str]) -> None:
+    """Load weights into a network. Raises one `TembedError` that says which names or shapes do not fit.
+
+    ``after``: names of tensors behind the layer of a frozen network, which are not needed and may be of any shape.
+    """
+    wanted = model.state_dict()
+    counters = {name for name in wanted if name.endswith("num_batches_tracked")}  # older files lack them
+    missing = [name for name in wanted if name not in tensors and name not in after | counters]
+    extra = [name for name in tensors if name not in wanted and name not in after]
+    shapes = [
+        f"{name} is {tuple(tensors[name].shape)}, not {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in tensors and tensors[name].shape != wanted[name].shape and name not in after
+    ]
+    if shapes and not missing and not extra and all(_is_head(text, wanted) for text in shapes):
+        raise TembedError(
+            f"{source} was trained on another number of classes ({shapes[0]}): give weights for these classes, or "
+            "`freeze`, which trains a new head"
+        )
+    problems = [
+        f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+        for what, names in (("it lacks", missing), ("it has in addition", extra), ("other shapes:", shapes))
+        if names
+    ]
+    if problems and not (extra and after and not missing and not shapes):
+        raise TembedError(
+            f"{source} does not hold the weights of {network} ({'; '.join(problems)}): give a file of that network as "
+            "`init`"
+        )
+    fitting = {
+        name: tensor for name, tensor in tensors.items() if name in wanted and tensor.shape == wanted[name].shape
+    }
+    model.load_state_dict(fitting, strict=False)
+
+
+def _is_head(text: str, wanted: Mapping[str, Tensor]) -> bool:
+    """Whether a tensor that does not fit belongs to the last layer with weights."""
+    last = list(wanted)[-1].rpartition(".")[0]
+    return text.split(" ")[0].rpartition(".")[0] == last
+
+
+def behind_the_layer(trunk: Attached, x: Tensor) -> set[str]:
+    """Names of the tensors of ``trunk.model`` that a pass to its layer does not need.
+
+    Only modules beside the path to the layer count, because some modules use the weights of their children without
+    calling them.
+    """
+    entered: set[str] = set()
+    modules = dict(trunk.model.named_modules())
+    handles = [
+        module.register_forward_pre_hook(lambda module, inputs, name=name: entered.add(name))
+        for name, module in modules.items()
+    ]
+    try:
+        with torch.no_grad():
+            trunk.eval().features(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    words = trunk.at.split(".")
+    path = {".".join(words[:length]) for length in range(len(words))}
+    parents = {name: name.rpartition(".")[0] for name in modules if name}
+    skipped = [
+        name
+        for name, parent in parents.items()
+        if parent in path and not any(each == name or each.startswith(f"{name}.") for each in entered)
+    ]
+    return {name for name in trunk.model.state_dict() if any(name.startswith(f"{each}.") for each in skipped)}

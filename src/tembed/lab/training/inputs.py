@@ -1,0 +1,131 @@
+"""The images that a recipe trains on and is evaluated on (§4)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tembed.common.errors import TembedError, first_line
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.image_set import ImageSet, Splits
+from tembed.lab.data.loading import load
+from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
+from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.schedule import derived_seed, image_side
+from tembed.models.conventions import CONVENTIONS
+from tembed.models.foreign import is_foreign
+from tembed.trained.weights_file import build
+
+EVAL_BATCH = 200
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Batches of the three subsets of a dataset. ``splits.train`` is the whole training subset."""
+
+    splits: Splits
+    train: Batches
+    val: Batches
+    test: Batches
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.splits.train.classes
+
+    @property
+    def side(self) -> int:
+        """The shorter side of the images in pixels."""
+        return min(self.splits.train.size)
+
+
+def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGroup = SINGLE_PROCESS) -> Inputs:
+    """The batches of a recipe, from the datasets in ``root``; each process of a group gets its share of them."""
+    splits = load(recipe.data, recipe.split, recipe.split_seed, root)
+    train = splits.train
+    if len(train.classes) < 2:
+        raise TembedError(
+            f"{recipe.data} has only the class {train.classes[0]!r}, so there is nothing to learn: import a folder "
+            "with at least 2 class folders"
+        )
+    if recipe.train_images is not None:
+        train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
+    mean, std = splits.mean, splits.std
+    if not CONVENTIONS[recipe.conventions].divides_by_std:
+        std = (1.0, 1.0, 1.0)
+    if is_foreign(recipe.model):
+        from tembed.lab.training.attached_network import normalisation
+
+        mean, std = normalisation(recipe, len(train.classes), min(splits.train.size)) or (mean, std)
+    common: dict[str, Any] = {
+        "mean": mean,
+        "std": std,
+        "rank": group.rank,
+        "world_size": group.world,
+    }
+
+    def unchanged(images: ImageSet) -> Batches:
+        return Batches(images, EVAL_BATCH, augment=False, **common)
+
+    inputs = Inputs(
+        splits,
+        Batches(train, recipe.batch_size, seed=recipe.seed, flips=recipe.flips, **common),
+        unchanged(splits.val),
+        unchanged(splits.test),
+    )
+    if not is_foreign(recipe.model) and (recipe.batch_size == 1 or len(train) % recipe.batch_size == 1):
+        _check_single_image(recipe, inputs)
+    return inputs
+
+
+def evenly(labels: Tensor, classes: int, count: int, seed: int) -> Tensor:
+    """Positions of ``count`` images, the same number of each class where possible, in ascending order.
+
+    A larger count selects all images of a smaller one, and more.
+    """
+    if count > len(labels):
+        raise TembedError(f"`train_images` is {count}, but there are only {len(labels)} training images")
+    generator = torch.Generator().manual_seed(derived_seed(seed, "train images"))
+    order = torch.randperm(len(labels), generator=generator)
+    turn = torch.empty_like(order)  # how many images of its class come before it
+    for label in range(classes):
+        same = labels[order] == label
+        turn[same] = torch.arange(int(same.sum()))
+    return order[turn.argsort(stable=True)[:count]].sort().values
+
+
+def balancing_weights(labels: Tensor, classes: int) -> Tensor:
+    """The weight of each class that gives all classes the same total: ``N / (C n_c)``, ``(C,)``. Its mean is 1."""
+    counts = torch.bincount(labels, minlength=classes)
+    return len(labels) / (int((counts > 0).sum()) * counts.clamp(min=1).double())
+
+
+def resized(images: Tensor, side: int) -> Tensor:
+    """Images whose shorter side is ``side``, resized by area, in channels-last memory."""
+    height, width = images.shape[2:]
+    if min(height, width) == side:
+        return images
+    size = (round(side * height / min(height, width)), round(side * width / min(height, width)))
+    return F.interpolate(images, size, mode="area").contiguous(memory_format=torch.channels_last)
+
+
+def _check_single_image(recipe: Recipe, inputs: Inputs) -> None:
+    """Refuse batches of one image if the network normalises a map of one pixel: a single value has no variance.
+
+    A training step on the meta device, which computes only shapes, detects this before the run starts.
+    """
+    recipe = recipe.complete()
+    side = image_side(recipe, 0, inputs.side)
+    try:
+        with torch.device("meta"):
+            build(recipe, len(inputs.classes), inputs.side).train()(torch.empty(1, 3, side, side))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise TembedError(
+            f"{len(inputs.train.images)} training images in batches of {recipe.batch_size} make a batch of one, and "
+            f"{recipe.model} would normalise a single value per channel ({first_line(error)}): give another "
+            "`batch_size` or `train_images`"
+        ) from None

@@ -1,0 +1,399 @@
+"""The training loop: steps, epochs, and a state that a run can resume from at any step."""
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tembed.attachment.frozen import Frozen
+from tembed.common.cores import Crowd, Crowded, WaitingPolicy, threads_sleep
+from tembed.common.errors import TembedError, counted
+from tembed.common.files import Lock, explained, locked
+from tembed.common.progress import Progress
+from tembed.lab.data.batches import Batches
+from tembed.lab.training.averaging import Averaging
+from tembed.lab.training.compiling import compile_stages
+from tembed.lab.training.environment import reproducible
+from tembed.lab.training.evaluation import Evaluation, evaluate_batches
+from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
+from tembed.lab.training.inputs import Inputs, balancing_weights, load_inputs, resized
+from tembed.lab.training.launcher import Job, launch
+from tembed.lab.training.optimizers import make_optimizer
+from tembed.lab.training.process_group import ConnectionLost, ProcessGroup, is_connection_error, join_process_group
+from tembed.lab.training.recalibration import recalibrate, recalibrates, staleness_warning
+from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.run import Run, default_folder
+from tembed.lab.training.run_storage import RunStorage
+from tembed.lab.training.schedule import derived_seed, ends_early, image_side, learning_rate
+from tembed.lab.training.starting import start_network
+from tembed.lab.training.state import Sums, copy_tensors
+from tembed.lab.training.stopping import Stopped, StopRequest, listening
+from tembed.lab.training.transfer import slow_down
+from tembed.lab.training.variance_share import measured_share
+from tembed.loss import EmbeddingLoss
+from tembed.models.conventions import CONVENTIONS
+from tembed.trained.weights_file import AnyNetwork
+
+CHECKPOINT_SECONDS = 60.0
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path | None = None,
+    *,
+    root: str | Path | None = None,
+    hardware: Hardware | None = None,
+    progress: Progress | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    waiting: WaitingPolicy | None = None,
+) -> Run:
+    """Train a recipe in the folder ``out``, or resume it there, and return the finished run.
+
+    The same call again resumes a run that was stopped or killed, and gives the weights, metrics and result that it
+    would have had, bit for bit (same machine, versions, threads and hardware). A finished run is returned unchanged.
+
+    Args:
+        recipe: what to train.
+        out: the run folder; by default ``runs/<run_name(recipe)>``.
+        root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
+        hardware: what to train on; by default one process, on a GPU if there is one. With several devices, each
+            has its own process; a process that torchrun started is one of them.
+        progress: the observer of the run; by default nothing is shown.
+        checkpoint_seconds: how often to save within an epoch.
+        waiting: what to do when other processes use the cores; by default the run warns once.
+
+    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and `Crowded` if ``waiting`` says so.
+    """
+    given, recipe, hardware = recipe, recipe.complete(root), (hardware or Hardware()).complete()
+    if given.split != recipe.split == "official" and progress is not None and first_process(hardware):
+        progress.say(f"{recipe.data} is split by its own folders; --split paper would pool them")
+    if recipe.freeze and hardware.precision == "64-true":
+        raise TembedError("`precision` 64-true does not go with `freeze`, whose features are cached in half precision")
+    folder = Path(out) if out is not None else default_folder(recipe)
+    job = Job(recipe, folder, root, hardware, checkpoint_seconds)
+    if hardware.world > 1 and not under_torchrun():
+        launch(job, progress or Progress())
+    else:
+        work(job, progress or Progress(), waiting)
+    return Run(folder)
+
+
+def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> None:
+    """Do this process's share of a run, or all of it if this is the only process."""
+    group = join_process_group(job.hardware)
+    try:
+        _work(job, group, progress if group.is_first else Progress(), waiting or WaitingPolicy())
+    except RuntimeError as error:
+        if group.world == 1 or not is_connection_error(error):
+            raise
+        raise ConnectionLost(
+            f"process {group.rank} of {group.world} lost its connection to the others: one of them ended, or the "
+            "network failed; run the same command again to resume from the last checkpoint"
+        ) from None
+
+
+def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy) -> None:
+    stop = StopRequest()
+    try:
+        _work_until_crowded(job, group, progress, waiting, stop)
+    except Crowded:  # signals are no longer caught, so from here on one ends the process
+        if stop.number is not None:
+            raise Stopped(stop.number, "and saved before a restart") from None
+        raise
+
+
+def _work_until_crowded(
+    job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy, stop: StopRequest
+) -> None:
+    recipe, run = job.recipe, Run(job.out)
+    # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
+    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
+    lock = None
+    with ExitStack() as stack:
+        if group.is_first:
+            with explained(run.folder):
+                run.folder.mkdir(parents=True, exist_ok=True)
+            is_new = not (run.folder / "lock").exists()
+            lock = stack.enter_context(locked(run.folder / "lock"))
+            if not lock.held:
+                progress.say(
+                    f"warning: {run.folder} is on a file system without locks: start no second process in that folder"
+                )
+        stack.enter_context(listening(stop))
+        stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
+        if group.is_first:
+            try:
+                run.assign(recipe)
+            except TembedError:
+                if is_new:  # the folder is somebody else's
+                    (run.folder / "lock").unlink(missing_ok=True)
+                raise
+        if group.broadcast(run.result is not None and run.recipe == recipe):
+            progress.say(f"{run.folder} is already finished")
+            return
+        inputs = inputs or load_inputs(recipe, job.root, group)
+        try:
+            try:
+                training = Training(job, run, inputs, group, progress, stop, waiting, lock)
+            except TembedError:  # such as weights that do not fit
+                if group.is_first:
+                    run.withdraw()
+                raise
+            training.go()
+        finally:
+            progress.close()
+
+
+class Training:
+    """One start of a run."""
+
+    def __init__(
+        self,
+        job: Job,
+        run: Run,
+        inputs: Inputs,
+        group: ProcessGroup,
+        progress: Progress,
+        stop: StopRequest,
+        waiting: WaitingPolicy,
+        lock: Lock | None,
+    ):
+        recipe = job.recipe
+        self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
+        self.progress, self.stop, self.waiting = progress, stop, waiting
+        self.hardware, self.checkpoint_seconds = job.hardware, job.checkpoint_seconds
+        self.images = len(inputs.train.images)
+        self.steps = len(inputs.train)
+        torch.manual_seed(derived_seed(recipe.seed, "weights"))
+        network, loaded = start_network(recipe, run, inputs.classes, inputs.side, progress, first=group.is_first)
+        self.network: AnyNetwork = network
+        self.model: nn.Module = network
+        frozen = None
+        if isinstance(network, Frozen):
+            self.model, frozen = network.top, network.frozen_tensors()
+            inputs = self.inputs = self._frozen_inputs(network)
+        group.share_statistics(self.model)
+        self.averaging = Averaging(recipe, self.model, self.steps)
+        self.optimizer = make_optimizer(recipe, self.model)
+        if recipe.init_rate != 1:
+            slow_down(self.optimizer, self.model, loaded, recipe.init_rate)
+        if self.hardware.compile:
+            compile_stages(self.model, len(inputs.train.indices(0, 0)))
+        self.forward, self.stepper = group.setup(self.model, self.optimizer)
+        balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
+        self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
+        self.largest_gradient = CONVENTIONS[recipe.conventions].gradient_norm
+        self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer, lock, frozen)
+        self.state = self.storage.resume(self.hardware, progress)
+        self.saved = time.monotonic()
+        self.crowd: Crowd | None = Crowd() if torch.get_num_threads() > 1 else None
+
+    def go(self) -> None:
+        """Train from the current state to the end."""
+        epochs = self.recipe.epochs
+        self.progress.say(
+            f"training {self.recipe.model} on {counted(self.images, 'image')} of {self.recipe.data} in "
+            f"{self.run.folder}: {counted(epochs, 'epoch')} of {counted(self.steps, 'step')}, {self.hardware}, "
+            f"{counted(torch.get_num_threads(), 'thread')}"
+        )
+        if warning := staleness_warning(self.recipe, self.steps):
+            self.progress.say(warning)
+        self._show()
+        while not self.is_trained:
+            self.train_epoch()
+            self.finish_epoch()
+        self.test()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the last epoch is done, so that only the test is left."""
+        return self.state.epoch == self.recipe.epochs or ends_early(self.recipe, self.state.val_accuracies)
+
+    def train_epoch(self) -> None:
+        """Run the remaining steps of the epoch."""
+        state = self.state
+        side = image_side(self.recipe, state.epoch, self.inputs.side)
+        self.model.train()
+        while state.step < self.steps:
+            self._stop_if_asked()
+            start = time.perf_counter()
+            self.train_step(side)
+            state.step += 1
+            state.sums.seconds += time.perf_counter() - start
+            self._check_cores()
+            sums = state.sums
+            self._show(loss=self._mean_loss(sums), images_per_second=sums.images / sums.seconds)
+            if time.monotonic() - self.saved >= self.checkpoint_seconds:
+                self.save()
+
+    def train_step(self, side: int) -> None:
+        """Take one step of the optimizer: a function of the state and of (seed, epoch, step)."""
+        state, epoch, step = self.state, self.state.epoch, self.state.step
+        images, labels = self.group.to_device(*self.inputs.train.batch(epoch, step))
+        torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.group.noise_key))  # the maximizer's noise
+        rate = self._rate(epoch * self.steps + step)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate * parameters.get("scale", 1.0)
+        output = self.forward(images if self.recipe.freeze else resized(images, side))
+        terms = self.loss.terms(output, labels)
+        loss = self.loss.combine(terms)
+        count = len(labels)
+        share = count / self.inputs.train.count(step)
+        mean, *sums = self.group.sum(
+            [
+                loss.item() * share,
+                count,
+                terms.head.item() * count,
+                0.0 if terms.patches is None else terms.patches.item() * count,
+                int((output.logits.argmax(1) == labels).sum()),
+            ]
+        )
+        if not math.isfinite(mean):
+            raise TembedError(self._not_finite(mean))
+        self.optimizer.zero_grad()
+        self.group.backward(loss, share)
+        if self.largest_gradient is not None:
+            self.group.clip_gradients(self.forward, self.stepper, self.largest_gradient)
+        self.stepper.step()
+        self.averaging.update(state, self.model, epoch * self.steps + step + 1)
+        state.sums.images += int(sums[0])
+        state.sums.head += sums[1]
+        state.sums.patches += sums[2]
+        state.sums.correct += int(sums[3])
+
+    def finish_epoch(self) -> None:
+        """Validate, keep the weights if they are the best so far, and save."""
+        state, recipe = self.state, self.recipe
+        start = time.perf_counter()
+        model = self.averaging.of(state, self.model)
+        if recalibrates(recipe, self.steps):
+            forward = self.forward if model is self.model else None
+            recalibrate(model, self.inputs.train, state.epoch, recipe.seed, self.group, forward)
+        with measured_share(model) as share:
+            val = self._evaluate("validation", self.inputs.val, model)
+        seconds = state.sums.seconds + time.perf_counter() - start
+        sums = state.sums
+        before = state.metrics[-1]["total_seconds"] if state.metrics else 0.0
+        state.metrics.append(
+            {
+                "epoch": state.epoch + 1,
+                "loss": self._mean_loss(sums),
+                "head": sums.head / sums.images,
+                "patches": sums.patches / sums.images if recipe.weight is not None else None,
+                "accuracy": sums.correct / sums.images,
+                "val_accuracy": val.accuracy,
+                "val_head": val.head,
+                "val_patches": val.patches,
+                "val_patch_accuracy": val.patch_accuracy,
+                "variance_share": None if share is None else share.value(self.group),
+                "lr": self._rate((state.epoch + 1) * self.steps - 1),
+                "image_side": image_side(recipe, state.epoch, self.inputs.side),
+                "images_per_second": sums.images / sums.seconds,
+                "seconds": seconds,
+                "total_seconds": before + seconds,
+            }
+        )
+        if state.best_epoch is None or val.accuracy > state.best_metrics["val_accuracy"]:
+            state.best_epoch, state.best = state.epoch, copy_tensors(model)
+        state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
+        self.save()
+        self.storage.write_outputs(state)
+        self.progress.epoch(state.metrics[-1], recipe.epochs)
+
+    def test(self) -> None:
+        """Test the best epoch's weights, once."""
+        self.model.load_state_dict(self.state.best)
+        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.network))
+
+    def save(self) -> None:
+        """Make the state the newest checkpoint."""
+        self.storage.save(self.state)
+        self.saved = time.monotonic()
+
+    # --- what may stop a run
+
+    def _stop_if_asked(self) -> None:
+        number = self.group.largest(self.stop.number)
+        if number is None:
+            return
+        if self.is_trained:  # during the test everything is already saved
+            raise Stopped(number, "during the test after the last epoch")
+        self.save()
+        raise Stopped(number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
+
+    def _check_cores(self) -> None:
+        """Apply the waiting policy, once, if another process uses the cores."""
+        if self.crowd is None or not self.crowd.noticed(time.monotonic()):
+            return
+        self.crowd = None
+        if self.waiting.restart and self.group.world == 1:
+            self.save()
+            raise Crowded
+        if not threads_sleep(os.environ):
+            self.progress.say(
+                "warning: another process uses the cores of this run, whose threads may spin while they wait for each "
+                "other; if the run is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and resume"
+            )
+
+    def _not_finite(self, loss: float) -> str:
+        epoch, step = self.state.epoch, self.state.step
+        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # the batch of all processes
+        pool = batch.images.indices[batch.indices(epoch, step)].tolist()
+        return (
+            f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "
+            f"{self.recipe.data}; {self.storage.advice()}"
+        )
+
+    # --- frozen networks
+
+    def _frozen_inputs(self, network: Frozen) -> Inputs:
+        """Inputs with the cached features. The first process computes them, and the others wait for it."""
+        from tembed.lab.training.frozen_features import frozen_inputs
+
+        def stop_if_asked() -> None:
+            if self.stop.number is not None:
+                raise Stopped(self.stop.number, "while computing features; those that are complete are kept")
+
+        (example,) = self.group.to_device(torch.empty(0))
+        network.to(example.device)
+        made = None
+        for first in (True, False):  # the others find everything in the cache
+            if self.group.is_first == first:
+                made = frozen_inputs(self.recipe, network, self.inputs, self.progress, stop_if_asked)
+            self.group.broadcast(True)
+        assert made is not None
+        return made
+
+    # --- measuring and showing
+
+    def _evaluate(self, task: str, batches: Batches, model: nn.Module) -> Evaluation:
+        watch, forward = self._watch(task), self.forward if model is self.model else None
+        return evaluate_batches(model, batches, self.recipe.seed, watch, group=self.group, forward=forward)
+
+    def _watch(self, task: str) -> Callable[[int, int], None]:
+        def watch(done: int, total: int) -> None:
+            self.progress.update(task, done, total)
+            if done < total:
+                self._stop_if_asked()
+
+        return watch
+
+    def _show(self, **numbers: float) -> None:
+        state, epochs = self.state, self.recipe.epochs
+        done = state.epoch * self.images + state.sums.images
+        position = {"epoch": min(state.epoch + 1, epochs), "epochs": epochs}
+        self.progress.update("training", done, epochs * self.images, **position, **numbers)
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of a step of the current epoch, counted from the beginning of the run."""
+        return learning_rate(self.recipe, step, self.recipe.epochs * self.steps, self.state.val_accuracies)
+
+    def _mean_loss(self, sums: Sums) -> float:
+        weight = self.loss.weight
+        return ((1 - weight) * sums.head + weight * sums.patches) / sums.images

@@ -1,0 +1,197 @@
+"""The processes of a run: a single one, or several that lightning-fabric connects."""
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tembed.common.errors import TembedError, first_line
+from tembed.lab.training.hardware import MEETING_PLACE, Hardware, under_torchrun
+from tembed.models.network import Output
+
+Forward = Callable[[Tensor], Output]
+
+
+class ConnectionLost(TembedError):
+    """The connection to another process of the run is lost."""
+
+
+class ProcessGroup:
+    """A single process with plain torch; the base class for several."""
+
+    rank = 0
+    world = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process reports progress and writes the run folder."""
+        return self.rank == 0
+
+    @property
+    def noise_key(self) -> tuple[str, ...]:
+        """Added to the seed of this process's noise; empty in the first process."""
+        return () if self.is_first else (f"rank {self.rank}",)
+
+    def share_statistics(self, model: nn.Module) -> None:
+        """Make every batch normalisation use the whole batch, of which each process has a share."""
+
+    def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
+        """The wrapped model and optimizer that a step calls. Both keep their tensors."""
+        return model, optimizer
+
+    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors on this process's device."""
+        return tensors
+
+    def backward(self, loss: Tensor, share: float) -> None:
+        """Compute the gradients of the loss over the whole batch, of which this process has seen ``share``."""
+        loss.backward()
+
+    def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
+        """Scale the gradients of the wrapped model down to this global norm, if theirs is larger."""
+        nn.utils.clip_grad_norm_(model.parameters(), norm)
+
+    def sum(self, values: Sequence[float]) -> Sequence[float]:
+        """The sums over all processes."""
+        return values
+
+    def largest(self, number: int | None) -> int | None:
+        """The largest number that any process has, or None if none has one."""
+        return number
+
+    def broadcast(self, value: Any) -> Any:
+        """The value of the first process."""
+        return value
+
+    def precision_state(self) -> dict[str, Any]:
+        """The state of the precision, such as a loss scale, for a checkpoint."""
+        return {}
+
+    def restore_precision(self, state: dict[str, Any]) -> None:
+        """Load what `precision_state` returned."""
+
+
+SINGLE_PROCESS = ProcessGroup()
+
+
+class FabricGroup(ProcessGroup):
+    """A process, single or one of several, on the device and in the precision that lightning-fabric gives it.
+
+    The process group is never destroyed: gloo's threads may need Python's lock to free the last tensors sent, and
+    destroying the group would wait for those threads while holding the lock.
+    """
+
+    def __init__(self, hardware: Hardware):
+        self.fabric = _fabric(hardware)
+        self.world = hardware.world
+        try:
+            if self.world > 1 and MEETING_PLACE in os.environ:
+                _meet(hardware)
+            self.fabric.launch()
+        except (OSError, RuntimeError) as error:
+            if self.world == 1:
+                raise
+            raise ConnectionLost(
+                f"the {self.world} processes of the run could not connect ({first_line(error)})"
+            ) from None
+        self.rank = self.fabric.global_rank
+
+    def share_statistics(self, model: nn.Module) -> None:
+        if self.world > 1:
+            from tembed.lab.training.synced_norm import synchronise
+
+            synchronise(model)
+
+    def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
+        return self.fabric.setup(model, optimizer)
+
+    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.to(self.fabric.device, non_blocking=True) for tensor in tensors)
+
+    def backward(self, loss: Tensor, share: float) -> None:
+        self.fabric.backward(loss * (self.world * share))  # DDP averages gradients over the processes
+
+    def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
+        self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)  # undoes a loss scale
+
+    def sum(self, values: Sequence[float]) -> Sequence[float]:
+        if self.world == 1:
+            return values
+        return self._reduced(values, torch.distributed.ReduceOp.SUM)
+
+    def largest(self, number: int | None) -> int | None:
+        if self.world == 1:
+            return number
+        (largest,) = self._reduced([number or 0], torch.distributed.ReduceOp.MAX)
+        return int(largest) or None
+
+    def broadcast(self, value: Any) -> Any:
+        return self.fabric.broadcast(value) if self.world > 1 else value
+
+    def precision_state(self) -> dict[str, Any]:
+        return self.fabric.strategy.precision.state_dict()
+
+    def restore_precision(self, state: dict[str, Any]) -> None:
+        if state:
+            self.fabric.strategy.precision.load_state_dict(state)
+
+    def _reduced(self, values: Sequence[float], operation: Any) -> list[float]:
+        packed = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
+        torch.distributed.all_reduce(packed, operation)
+        return packed.tolist()
+
+
+def join_process_group(hardware: Hardware) -> ProcessGroup:
+    """The group for a complete `Hardware`. Call this in every process of the run; all must have been started."""
+    return SINGLE_PROCESS if hardware.plain else FabricGroup(hardware)
+
+
+def is_connection_error(error: RuntimeError) -> bool:
+    """Whether an error comes from a broken connection between processes."""
+    distributed = isinstance(error, torch.distributed.DistError)
+    return distributed or any(word in str(error) for word in ("gloo", "NCCL", "Connection reset", "Socket"))
+
+
+def _fabric(hardware: Hardware) -> Any:
+    try:
+        from lightning_fabric import Fabric
+        from lightning_fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+        from lightning_fabric.strategies import DDPStrategy
+    except ModuleNotFoundError as error:
+        raise TembedError(
+            f"several devices, GPUs and other precisions need {error.name}: pip install 'tembed[lab]'"
+        ) from None
+    for name in ("lightning_fabric", "lightning.fabric", "lightning_utilities"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # silence its banner
+    try:
+        return Fabric(
+            accelerator=hardware.accelerator,
+            devices=hardware.devices or 1,
+            num_nodes=hardware.nodes or 1,
+            strategy=DDPStrategy(**_no_buffer_sync()) if hardware.world > 1 else "auto",
+            precision=hardware.precision,
+            plugins=[TorchElasticEnvironment() if under_torchrun() else LightningEnvironment()],
+        )
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise TembedError(f"lightning-fabric cannot work with {hardware.record()}: {first_line(error)}") from None
+
+
+def _meet(hardware: Hardware) -> None:
+    """Connect the processes that the launcher started on this machine; lightning-fabric keeps their connection."""
+    torch.distributed.init_process_group(
+        "nccl" if hardware.accelerator == "cuda" else "gloo",
+        init_method=f"file://{os.environ[MEETING_PLACE]}",
+        rank=int(os.environ["LOCAL_RANK"]),
+        world_size=hardware.world,
+    )
+
+
+def _no_buffer_sync() -> dict[str, Any]:
+    """DDP's option not to broadcast running statistics at each step: they are equal in all processes anyway."""
+    options = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers": False}

@@ -1,1 +1,0 @@
-"""What is validated at the end of an epoch: averaged weights, recalibrated BN statistics, and the share of ``f'``."""

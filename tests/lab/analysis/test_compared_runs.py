@@ -1,0 +1,105 @@
+"""Further runs are sorted by their recipes, and refused if they cannot be compared."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.datasets import store_world
+
+from tembed.common.errors import TembedError
+from tembed.lab.analysis.analyzing import analyze
+from tembed.lab.analysis.compared_runs import sort_runs
+from tembed.lab.claims.controls import untrained
+from tembed.lab.data.loading import load
+from tembed.lab.training.recipe import Recipe
+from tembed.models.registry import create_model
+from tembed.trained.weights_file import load_trained, save_weights
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("datasets")
+    store_world(root, "tiny", 200, 16)
+    return root
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Weights files of several untrained networks and seeds, with BN statistics from data; one has another recipe."""
+    folder, splits = tmp_path_factory.mktemp("runs"), load("tiny", root=root)
+    classes = splits.test.classes
+    found = {}
+    for model, seed, lr in (
+        *(("rn26-embed", seed, 0.1) for seed in range(3)), *(("rn26", seed, 0.1) for seed in range(3)),
+        ("rn26-aux", 0, 0.1), ("rn26-1x1", 0, 0.1), ("rn26-embed", 7, 0.2), ("rn38", 0, 0.1),
+    ):  # fmt: skip
+        recipe = Recipe.fast(model, "tiny", epochs=1, seed=seed, lr=lr).complete()
+        network = create_model(model, len(classes), 16, **recipe.model_options())
+        record = {"recipe": recipe.plain(), "classes": list(classes), "input_size": 16}
+        path = folder / f"{model}-{seed}.safetensors"
+        record |= {"mean": [0.5] * 3, "std": [0.25] * 3}
+        save_weights(path, network.state_dict(), record)
+        blank = untrained(load_trained(path), splits.train, 100 + seed)
+        save_weights(path, blank.model.state_dict(), record)
+        found[f"{model}-{seed}"] = path
+    return found
+
+
+def test_runs_are_sorted_into_seeds_of_four_kinds(runs: dict[str, Path]) -> None:
+    source = runs["rn26-embed-0"]
+    names = ("rn26-embed-1", "rn26-2", "rn26-aux-0", "rn26-embed-2", "rn26-1", "rn26-1x1-0")
+    found = sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name] for name in names])
+    assert [[Path(source).stem for source, _ in kind] for kind in vars(found).values()] == [
+        ["rn26-embed-0", "rn26-embed-1", "rn26-embed-2"],
+        ["rn26-0", "rn26-2", "rn26-1"],
+        ["rn26-aux-0"],
+        ["rn26-1x1-0"],
+    ]
+    assert found.counts() == "3 of the run, 3 of the baseline, 1 -aux, 1 -1x1"
+    alone = sort_runs(source, load_trained(source), None, [runs["rn26-1"]])
+    assert [Path(source).stem for source, _ in alone.baseline] == ["rn26-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rn26-embed-0", "has the same recipe and seed as"),
+        ("rn26-embed-7", r"differ in more than the seed \(lr: 0.1, not 0.2\): compare seeds of one recipe"),
+        ("rn38-0", "a run of rn38: it can name seeds of rn26-embed, rn26, rn26-aux, rn26-1x1"),
+    ],
+)
+def test_a_run_that_is_no_further_seed_is_refused(runs: dict[str, Path], name: str, message: str) -> None:
+    source = runs["rn26-embed-0"]
+    with pytest.raises(TembedError, match=message):
+        sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name]])
+
+
+def test_another_recipe_with_the_same_seed_is_told_by_its_recipe(runs: dict[str, Path], tmp_path: Path) -> None:
+    source = runs["rn26-embed-7"]
+    recipe = replace(load_trained(source).recipe, lr=0.3)
+    record = {"recipe": recipe.plain(), "classes": list(load_trained(source).classes), "input_size": 16}
+    other = tmp_path / "other.safetensors"
+    save_weights(other, load_trained(source).model.state_dict(), record | {"mean": [0.5] * 3, "std": [0.25] * 3})
+    with pytest.raises(TembedError, match=r"differ in more than the seed \(lr: 0.2, not 0.3\)"):
+        sort_runs(source, load_trained(source), None, [other])
+
+
+def test_untrained_networks_hold_no_claim_about_learning(
+    runs: dict[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole path on real networks: three untrained seeds of each kind, beside their untrained controls."""
+    monkeypatch.setattr("tembed.lab.analysis.analyzing.RESAMPLES", 30)
+    also = [runs[name] for name in ("rn26-embed-1", "rn26-embed-2", "rn26-1", "rn26-2", "rn26-aux-0", "rn26-1x1-0")]
+    groups = {
+        "vehicles": ["plane", "car", "truck", "ship", "train"],
+        "animals": ["bird", "fish", "cat", "dog", "horse"],
+    }
+    found = analyze(runs["rn26-embed-0"], baseline=runs["rn26-0"], also=also, groups=groups, root=root)
+    claims = {claim.name: claim for claim in found.claims}
+    names = {control.name for control in claims["class purity"].controls}
+    assert {"-aux", "-1x1", "baseline", "untrained network (5 seeds)", "random class vectors (5 draws)"} <= names
+    assert claims["class purity"].method.why.startswith("n = 1")  # of -aux and -1x1
+    assert claims["entropy near zero"].method.why.startswith("n = 3")
+    not_learned = {"super-classes not separate in the block input", "super-classes not separate in the baseline"}
+    holding = {name for name, claim in claims.items() if "holds" in (claim.weights.verdict, claim.method.verdict)}
+    assert holding <= not_learned

@@ -1,0 +1,135 @@
+"""Verdicts follow from p-values by rules that can be checked by hand, by simulation and against SciPy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tembed.lab.claims.claim import (
+    LEVEL,
+    NOT_JUDGED,
+    Claim,
+    Control,
+    Judgement,
+    Measure,
+    Seeds,
+    beats,
+    corrected,
+    detectable_gap,
+    holm,
+    not_measured,
+    over_seeds,
+)
+
+
+def control(name: str, ahead: float, p: float) -> Control:
+    return Control(name, Measure(0.5), Measure(ahead, ahead - 0.1, ahead + 0.1), p, 1 - p)
+
+
+def test_a_claim_must_beat_every_control() -> None:
+    good, close, bad = control("good", 0.3, 1e-6), control("close", 0.05, 0.2), control("bad", -0.3, 1 - 1e-6)
+    assert beats([good]).verdict == "holds"
+    assert beats([good, close]).verdict == "unclear"
+    assert beats([good, close]).why == "not clearly ahead of: close, +0.050 [-0.050, +0.150]"
+    assert beats([good, close, bad]).verdict == "does not hold"
+    assert beats([good, close, bad]).why.startswith("behind: bad, -0.300")
+    assert beats([good, close]).p == 0.2
+
+
+def test_a_claim_that_holds_names_the_control_with_the_weakest_evidence() -> None:
+    noisy, near = control("noisy", 0.3, 0.01), control("near", 0.05, 1e-6)
+    assert beats([noisy, near]).why == "ahead of all 2 controls; least surely of: noisy, +0.300 [+0.200, +0.400]"
+    assert beats([near]).why == "ahead of its only control: near, +0.050 [-0.050, +0.150]"
+    seeds = [Seeds("noisy", (0.9, 1.0, 1.1), (0.1, 0.4, 0.1)), Seeds("near", (0.9, 1.0, 1.1), (0.8, 0.9, 1.0))]
+    assert over_seeds(seeds).why == "n = 3; ahead of all controls; least surely of: noisy, +0.800"
+
+
+def test_one_of_many_controls_ahead_by_chance_does_not_refute_a_claim() -> None:
+    """Among 20 controls that are equal to the claim, one is usually ahead at p < 0.05."""
+    assert beats([control("one", -0.1, 0.97)]).verdict == "does not hold"
+    assert beats([control(str(i), -0.1, 0.97) for i in range(20)]).verdict == "unclear"
+
+
+def test_verdicts_are_corrected_across_claims() -> None:
+    many = [Claim(str(i), "", "", controls=(control("c", 0.1, 0.02),)) for i in range(4)]
+    (alone,) = corrected(many[:1])
+    assert alone.weights.verdict == "holds"
+    together = corrected(many)
+    assert [claim.weights.verdict for claim in together] == ["unclear"] * 4
+    assert together[0].weights.p == pytest.approx(0.08)
+    assert "taken alone: holds; corrected for 4 claims" in together[0].weights.why
+    fixed = Claim("own", "", "", weights=Judgement("holds", "mine"))
+    assert corrected([fixed, not_measured("x", "", "no"), Claim("bare", "", "")])[0].weights.why == "mine"
+    assert corrected([Claim("bare", "", "")])[0].weights is NOT_JUDGED
+
+
+def test_holm_agrees_with_its_definition() -> None:
+    ps = [0.01, 0.04, 0.03, 0.005]
+    assert holm(ps) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+def test_the_seeds_of_a_method_are_tested_as_scipy_does() -> None:
+    ours, theirs = (0.9, 0.92, 0.91, 0.95), (0.9, 0.89, 0.9, 0.91)
+    paired = over_seeds([Seeds("input", ours, theirs)])
+    assert paired.p == pytest.approx(stats.ttest_rel(ours, theirs, alternative="greater").pvalue)
+    other = over_seeds([Seeds("baseline", ours, theirs[:3], paired=False)])
+    assert other.p == pytest.approx(stats.ttest_ind(ours, theirs[:3], equal_var=False, alternative="greater").pvalue)
+    less = over_seeds([Seeds("input", ours, theirs)], less=True)
+    assert less.p == pytest.approx(1 - (paired.p or 0))
+    both = over_seeds([Seeds("input", ours, theirs), Seeds("far", ours, (0.1, 0.2, 0.1, 0.1))])
+    assert both.p == paired.p
+    assert both.why.startswith("n = 4; ")
+
+
+def test_seeds_give_each_verdict() -> None:
+    low, high = (0.1, 0.11, 0.12), (0.8, 0.81, 0.79)
+    assert over_seeds([Seeds("c", high, low, paired=False)]).verdict == "holds"
+    assert over_seeds([Seeds("c", low, high, paired=False)]).verdict == "does not hold"
+    assert over_seeds([Seeds("c", (0.1, 0.5, 0.9), (0.5, 0.1, 0.8), paired=False)]).verdict == "unclear"
+    assert over_seeds([Seeds("limit", (1.0,) * 3, (0.95,) * 3)]).verdict == "holds"
+    assert over_seeds([Seeds("limit", (0.9,) * 3, (0.9,) * 3)]).verdict == "unclear"
+
+
+def test_a_number_among_other_pairs_is_neither_ahead_of_the_best_nor_behind_the_worst() -> None:
+    best, worst = (0.9, 0.91, 0.92), (0.1, 0.11, 0.12)
+    for ours, verdict in ((0.95, "holds"), (0.5, "unclear"), (0.05, "does not hold")):
+        found = over_seeds([Seeds("pairs", (ours, ours, ours + 0.01), best, worst=worst)])
+        assert found.verdict == verdict
+        flipped = [tuple(-value for value in values) for values in ((ours, ours, ours + 0.01), best, worst)]
+        assert over_seeds([Seeds("pairs", *flipped[:2], worst=flipped[2])], less=True).verdict == verdict
+
+
+def test_below_three_seeds_the_method_is_unclear_and_the_smallest_gap_is_printed() -> None:
+    for n in (1, 2):
+        found = over_seeds([Seeds("c", (0.8, 0.81)[:n], (0.1, 0.12)[:n])])
+        assert (found.verdict, found.p) == ("unclear", None)
+        assert found.why.startswith(f"n = {n}")
+    assert "the smallest gap that n = 2 could detect is " in found.why
+    said = float(found.why.split()[-1])
+    spread = float(np.std([0.7, 0.69], ddof=1))
+    assert said == pytest.approx(detectable_gap(spread, 2), rel=0.05)
+    assert "could detect one of 1.8 standard deviations" not in found.why
+    alone = over_seeds([Seeds("c", (0.8,), (0.1,), paired=False)]).why
+    assert f"could detect one of {detectable_gap(1, 3, 3):.1f} standard deviations" in alone
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, None), (5, None), (3, 3), (4, 6)])
+def test_the_smallest_gap_is_found_four_times_in_five(n: int, m: int | None) -> None:
+    rng = np.random.default_rng(0)
+    gap = detectable_gap(2.0, n, m)
+    ours = rng.normal(gap, 2.0, size=(4000, n))
+    if m is None:
+        p = stats.ttest_1samp(ours, 0, axis=1, alternative="greater").pvalue
+    else:
+        p = stats.ttest_ind(ours, rng.normal(0, 2.0, size=(4000, m)), axis=1, alternative="greater").pvalue
+    assert (p < LEVEL).mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_claim_is_written_as_plain_values() -> None:
+    (claim,) = corrected([Claim("a", "b", "c", Measure(0.7), (control("x", 0.2, 0.001),), notes={"n": Measure(1.0)})])
+    found = claim.plain()
+    assert found["weights"] == {
+        "verdict": "holds", "why": "ahead of its only control: x, +0.200 [+0.100, +0.300]", "p": 0.001, "against": 0.999
+    }  # fmt: skip
+    assert found["controls"][0]["beaten"] is True
+    assert found["value"] == {"value": 0.7, "low": None, "high": None}

@@ -1,0 +1,105 @@
+"""Separation is found where it was planted, and nowhere else."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.features import made_features, planted_network
+
+from tembed.lab.analysis.features import Features
+from tembed.lab.claims.claim import Claim, corrected
+from tembed.lab.claims.controls import Networks
+from tembed.lab.claims.half_samples import HalfSamples
+from tembed.lab.claims.separation import BEFORE, NAMES, separation_claims
+
+GROUPS = np.array([0, 0, 1, 1, 1, 1, 1, 1, 0, 0])
+LABELS = np.repeat(np.arange(10), 8)
+NOISE = planted_network(LABELS, GROUPS, 0, seed=90)
+SUPER = NAMES[1:]
+
+
+def judged(run: Features, *, baseline: Features = NOISE, labels: np.ndarray = LABELS) -> dict[str, Claim]:
+    run, baseline, blank = (dataclasses.replace(one, labels=labels) for one in (run, baseline, NOISE))
+    networks = Networks((run,), (baseline,), untrained=(blank,))
+    samples = HalfSamples.draw(labels, 10, resamples=30)
+    return {claim.name: claim for claim in corrected(separation_claims(networks, GROUPS, samples))}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Claim]:
+    return judged(planted_network(LABELS, GROUPS, 2.0))
+
+
+def test_a_block_that_separates_beats_every_control(found: dict[str, Claim]) -> None:
+    for name in SUPER:
+        claim = found[name]
+        assert claim.weights.verdict == "holds", (name, claim.weights)
+        assert [control.name for control in claim.controls] == [
+            "block input", "2x2 mean of the block input", "output without f'",
+            "baseline", "2x2 mean of the baseline", "random class vectors (5 draws)", "untrained network",
+            "other groupings (rank 1 of 210)",
+        ]  # fmt: skip
+        assert claim.method.verdict == "unclear"
+        assert "n = 1" in claim.method.why
+
+
+def test_before_such_a_block_nothing_is_separate(found: dict[str, Claim]) -> None:
+    assert [found[name].weights.verdict for name in BEFORE] == ["holds", "holds"]
+    assert all(found[name].less for name in BEFORE)
+
+
+def test_what_separates_before_the_block_is_no_merit_of_it() -> None:
+    """The planted features are the block's input and the baseline's; the block passes them on."""
+    planted = planted_network(LABELS, GROUPS, 2.0)
+    assert planted.embedding is not None
+    idle = dataclasses.replace(
+        planted, block_input=planted.block_output, block_output=planted.block_output + 1e-3 * planted.embedding,
+        embedding=1e-3 * planted.embedding,
+    )  # fmt: skip
+    found = judged(idle, baseline=planted)
+    assert [found[name].weights.verdict for name in BEFORE] == ["does not hold", "does not hold"]
+    assert {found[name].weights.verdict for name in SUPER} <= {"unclear", "does not hold"}
+
+
+def test_a_block_that_destroys_separation_does_not_hold() -> None:
+    planted = planted_network(LABELS, GROUPS, 2.0)
+    found = judged(dataclasses.replace(NOISE, block_input=planted.block_output))
+    for name in SUPER:
+        assert found[name].weights.verdict == "does not hold"
+        assert "block input" in found[name].weights.why
+
+
+def test_noise_and_shuffled_labels_hold_nothing() -> None:
+    planted = planted_network(LABELS, GROUPS, 2.0)
+    shuffled = np.random.default_rng(5).permutation(LABELS)
+    for found in (judged(planted_network(LABELS, GROUPS, 0, seed=1)), judged(planted, labels=shuffled)):
+        assert {found[name].weights.verdict for name in NAMES} <= {"unclear", "does not hold"}
+        assert {found[name].weights.verdict for name in BEFORE} == {"holds"}  # nothing is separate, before or after
+
+
+def test_three_seeds_of_each_network_decide_about_the_method() -> None:
+    runs = tuple(planted_network(LABELS, GROUPS, 2.0, seed) for seed in range(3))
+    noise = tuple(planted_network(LABELS, GROUPS, 0, 50 + seed) for seed in range(3))
+    samples = HalfSamples.draw(LABELS, 10, resamples=4)
+    claims = separation_claims(Networks(runs, noise, untrained=noise, aux=noise), GROUPS, samples)
+    found = {claim.name: claim for claim in corrected(claims)}
+    assert {found[name].method.verdict for name in SUPER} == {"holds"}
+    assert "-aux" in [control.name for control in found["class purity"].controls]
+    assert found["super-class probe"].method.why.startswith("n = 3; ")
+    two = separation_claims(Networks(runs, noise[:2], untrained=noise), GROUPS, samples)
+    assert {claim.method.verdict for claim in two[:4]} == {"unclear"}
+    assert "n = 2" in two[0].method.why
+
+
+def test_without_super_classes_or_block_output_a_reason_is_given() -> None:
+    labels = np.repeat(np.arange(4), 8)
+    features, samples = made_features(labels), HalfSamples.draw(labels, 4, resamples=10)
+    claims = separation_claims(Networks((features,)), None, samples)
+    assert claims[0].weights.verdict != "not measured"
+    assert {claim.weights.why for claim in claims[1:]} == {"the dataset has no super-classes and none were given"}
+    alone = separation_claims(Networks((features,)), np.array([0, 1, 0, 1]), samples)
+    assert alone[-1].weights.why == "no baseline was given"
+    deep = dataclasses.replace(features, embedding=None, mixing=None, values=None)
+    claims = separation_claims(Networks((deep,)), np.array([0, 1, 0, 1]), samples)
+    assert {claim.weights.verdict for claim in claims} == {"not measured"}
+    assert all("deep supervision" in claim.weights.why for claim in claims)

@@ -1,0 +1,192 @@
+"""The report of an evaluation: its numbers are those of `evaluate`, and every image has its file name."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.features import save_untrained
+from support.texts import unreadable
+
+from tembed.cli.main import main
+from tembed.common.fonts import text_width
+from tembed.lab.analysis.figures import figure_png
+from tembed.lab.analysis.prediction_measures import ClassMeasure, Predictions
+from tembed.lab.data.importing import import_images
+from tembed.lab.data.loading import load
+from tembed.lab.report import evaluation_sheet as sheet
+from tembed.lab.report.document import Details, Table
+from tembed.lab.report.evaluation_figures import confusion_figure
+from tembed.lab.report.evaluation_report import class_tables, default_out, write_evaluation
+from tembed.lab.report.evaluation_sheet import TILE, patch_scores, worst_sheet
+from tembed.lab.training.evaluation import Detailed, evaluate, evaluate_in_detail
+from tembed.trained.weights_file import load_trained
+
+CLASSES = ("Ibizan hound", "Tibetan mastiff", "Würstchen, 犬 | <b>")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset ``photos`` of 30 files in three classes, and untrained networks for it."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(CLASSES):
+        place = folder / "files" / name.replace("|", "I").replace("/", "-")
+        place.mkdir(parents=True)
+        for image in range(10):
+            pixels = rng.integers(0, 256, (16, 16, 3), np.uint8) // (number + 1)
+            Image.fromarray(pixels).save(place / f"{number}{image}.png")
+    import_images(folder / "files", "photos", root=folder / "data")
+    classes = load("photos", root=folder / "data").train.classes
+    for model in ("rn26-embed", "rn26"):
+        save_untrained(folder / f"{model}.safetensors", model, "photos", classes, 16)
+    return folder
+
+
+@pytest.fixture
+def detailed(folder: Path) -> Detailed:
+    return evaluate_in_detail(folder / "rn26-embed.safetensors", "train", root=folder / "data")
+
+
+def test_the_details_add_up_to_the_evaluation(folder: Path, detailed: Detailed) -> None:
+    source = folder / "rn26-embed.safetensors"
+    assert detailed.evaluation == evaluate(source, "train", root=folder / "data")
+    found = detailed.predictions
+    assert (found.predicted == found.labels).mean() == pytest.approx(detailed.evaluation.accuracy)
+    assert found.losses.mean() == pytest.approx(detailed.evaluation.head, rel=1e-5)
+    assert repr(detailed).startswith("Detailed(rn26-embed on photos, train: ")
+    for file, label in zip(found.files, found.labels, strict=True):
+        assert file.split("/")[0] == found.classes[label], "each name belongs to its image"
+    trained = load_trained(source)
+    batch = (detailed.images.images[:4].float() / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        output = trained.model(batch.contiguous(memory_format=torch.channels_last))
+    assert output.scores is not None
+    assert found.patches is not None
+    np.testing.assert_allclose(found.patches[:4], output.scores.softmax(1).mean((2, 3)), atol=1e-3)
+    batch = (detailed.images.images.float() / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        scores = trained.model(batch.contiguous(memory_format=torch.channels_last)).scores
+    assert scores is not None
+    truth = detailed.images.labels[:, None, None].expand(-1, *scores.shape[2:])
+    own = scores.log_softmax(1).gather(1, truth[:, None])
+    assert detailed.evaluation.patches == pytest.approx(-own.mean().item(), rel=1e-4)
+    assert detailed.evaluation.patch_accuracy == pytest.approx((scores.argmax(1) == truth).float().mean().item())
+
+
+def test_a_source_may_be_a_loaded_model(folder: Path) -> None:
+    trained = load_trained(folder / "rn26.safetensors")
+    expected = evaluate(folder / "rn26.safetensors", root=folder / "data")
+    assert evaluate(trained.model, root=folder / "data") == expected == evaluate(trained, root=folder / "data")
+    assert evaluate_in_detail(trained, root=folder / "data").predictions.patches is None
+
+
+def test_the_command_writes_the_report(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEMBED_DATA", str(folder / "data"))
+    source = str(folder / "rn26-embed.safetensors")
+    assert main(["evaluate", source, "--subset", "train", "--out", "seen", "--accelerator", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("the report: seen/report.md and seen/report.html\n")
+    record = json.loads(Path("seen/evaluation.json").read_text("utf-8"))
+    assert out.startswith(f"{source} on {record['images']} train images:\n  accuracy {100 * record['accuracy']:.2f} %")
+    assert np.array(record["confusion"]).sum() == record["images"]
+    assert np.trace(record["confusion"]) == round(record["accuracy"] * record["images"])
+    rows = list(csv.DictReader(io.StringIO(Path("seen/images.csv").read_text("utf-8"))))
+    assert len(rows) == record["images"]
+    losses = [float(row["loss"]) for row in rows]
+    assert losses == sorted(losses, reverse=True)
+    assert all(row["file"].split("/")[0] == row["class"] for row in rows)
+    page = Path("seen/report.html").read_text("utf-8")
+    assert "<b>" not in page
+    assert "Tibetan mastiff" in page
+    for name in ("confusion", "calibration", "worst"):
+        assert Path(f"seen/figures/{name}.png").stat().st_size > 1000
+    assert main(["evaluate", source, "--quiet"]) == 0
+    assert not Path("evaluation").exists(), "--quiet writes no report"
+
+
+def test_a_baseline_has_no_patches_view(folder: Path, tmp_path: Path) -> None:
+    found = evaluate_in_detail(folder / "rn26.safetensors", root=folder / "data")
+    assert patch_scores(found, found.predictions.worst(2)) is None
+    report = write_evaluation(found, tmp_path)
+    assert "patches" not in report.read_text("utf-8")
+
+
+def test_the_sheet_shows_the_image_and_its_patches(detailed: Detailed) -> None:
+    which = detailed.predictions.worst(5)
+    scores = patch_scores(detailed, which)
+    assert scores is not None
+    assert scores.shape == (5, 4, 4, 3)
+    shown = np.asarray(worst_sheet(detailed, which))
+    pixels = detailed.images.images[int(which[0])].permute(1, 2, 0).numpy()
+    tile = np.asarray(Image.fromarray(pixels).resize((TILE, TILE), Image.Resampling.LANCZOS))
+    places = np.argwhere((shown[:, 18:19] == tile[0, 0]).all(-1))
+    assert any(np.array_equal(shown[y : y + TILE, 18 : 18 + TILE], tile) for y, _ in places)
+
+
+def test_a_caption_keeps_the_file_and_the_numbers_beside_long_names(
+    detailed: Detailed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = detailed.predictions
+    files = tuple(f"{'black-footed ferret ' * 3}/IMG_{k:04}.jpg" for k in range(len(one)))
+    renamed = replace(one, classes=("black-footed ferret " * 3, "Tibetan mastiff " * 3, "é" * 90), files=files)
+    drawn: list[str] = []
+    monkeypatch.setattr(sheet, "draw_text", lambda draw, at, text, *rest, **more: drawn.append(text))
+    worst_sheet(replace(detailed, predictions=renamed), one.worst(1))
+    file, truth, head = drawn[-3:]
+    (worst,) = one.worst(1)
+    assert file.startswith("…")
+    assert file.endswith(f"/IMG_{worst:04}.jpg")
+    assert truth.endswith("…")
+    assert head.endswith(f"… {one.probabilities[worst].max():.2f}; loss {one.losses[worst]:.1f}")
+    assert max(text_width(file, 12), text_width(truth, 13), text_width(head, 13)) <= 2 * TILE + 60
+
+
+@pytest.mark.parametrize("classes", [2, 25, 60])
+def test_no_text_of_a_confusion_matrix_covers_another(classes: int) -> None:
+    names = ("three_toed sloth_$cost_of_living", "チベタン・マスティフの子犬たち", "a" * 300, "W" * 30)
+    names = tuple(f"{names[k % 4]} {k}" for k in range(classes))
+    labels = np.arange(4 * classes) % classes
+    p = np.eye(classes, dtype=np.float32)[labels]
+    made = confusion_figure(Predictions(names, labels, p, p[:, 0], None, tuple(map(str, labels))))
+    assert unreadable(made) == []
+    assert made.get_size_inches().max() < 18
+
+
+@pytest.mark.parametrize("classes", [2, 30, 300])
+def test_a_confusion_matrix_has_names_while_they_fit(classes: int) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(classes, 0.5), 600).astype(np.float32)
+    names = tuple(f"a class with a long name {k}" for k in range(classes))
+    labels = rng.integers(0, classes, 600)
+    found = Predictions(names, labels, p, p[:, 0], None, tuple(map(str, range(600))))
+    made = confusion_figure(found)
+    shown = [label.get_text() for label in made.axes[0].get_yticklabels()]
+    assert shown == (list(names) if classes <= 120 else [])
+    assert bool(made.axes[0].texts) == (classes <= 25)
+    figure_png(made)
+
+
+def test_the_classes_of_a_thousand_are_folded_away_behind_the_worst() -> None:
+    classes = [ClassMeasure(f"class {k}", 4, k / 1000, None, None, 0) for k in range(1000)]
+    table, folded = class_tables(classes)
+    assert isinstance(table, Table)
+    assert isinstance(folded, Details)
+    (rest,) = folded.elements
+    assert isinstance(rest, Table)
+    assert [row[0] for row in (*table.rows, *rest.rows)] == [one.name for one in classes]
+    assert folded.summary == f"The other {1000 - len(table.rows)} classes"
+    assert len(class_tables(classes[:30])) == 1
+
+
+def test_the_report_is_next_to_the_run(tmp_path: Path) -> None:
+    assert default_out(str(tmp_path), "val") == tmp_path / "evaluation-val"
+    assert default_out("rn26-embed/cifar10", "test") == Path("evaluation/rn26-embed-cifar10-test")

@@ -1,0 +1,123 @@
+"""Compiled stages compute the same as plain ones, for every image side, and keep their names."""
+
+import copy
+import functools
+from collections.abc import Callable
+
+import pytest
+import torch
+from support.foreign import Plain
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from tembed.attachment.attaching import attach
+from tembed.attachment.frozen import Top
+from tembed.block import FeatureEmbedding
+from tembed.lab.training.compiling import compile_stages
+from tembed.loss import EmbeddingLoss
+from tembed.maximizers.bn_relu import BNReLU
+from tembed.models.network import Network
+from tembed.models.registry import create_model, list_models, model_info
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch.compile triggers warnings of its own
+def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
+    """Uses a `Network` with tiny stages, because compiling is slow."""
+    torch.manual_seed(0)
+    stages = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), BNReLU(4)), nn.Identity(), nn.Identity()]
+    plain = Network(nn.Conv2d(3, 4, 1), stages, FeatureEmbedding(4, 3), nn.Identity(), 4, 3)
+    compiled = copy.deepcopy(plain)
+    compile_stages(compiled, batch=3)
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    loss, labels = EmbeddingLoss(0.5), torch.tensor([0, 1, 2])
+    for side in (8, 12):
+        images = torch.randn(3, 3, side, side).to(memory_format=torch.channels_last)
+        for model in (plain, compiled):
+            model.zero_grad()
+            loss(model(images), labels).backward()
+        for (name, p), q in zip(plain.named_parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(compiled.state_dict()[name], tensor)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", list_models())
+def test_every_network_is_traced_in_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs forward and backward as with `--compile`, without generating machine code."""
+    torch.manual_seed(0)
+    plain = create_model(name, num_classes=3, input_size=16)
+    traced = copy.deepcopy(plain)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
+    torch._dynamo.reset()
+    counters.clear()
+    compile_stages(traced, batch=4)
+    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 0])
+    losses = []
+    for model in (plain, traced):
+        loss = EmbeddingLoss(0.5 if model_info(name).has_scores else 0.0)(model(images), labels)
+        loss.backward()
+        losses.append(loss.item())
+    assert counters["stats"]["unique_graphs"] == 2
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    ours, theirs = (torch.cat([p.grad.flatten() for p in model.parameters()]) for model in (traced, plain))
+    assert (ours - theirs).norm() < 1e-2 * theirs.norm()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_only_full_training_batches_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = create_model("rn20", num_classes=3, input_size=16)
+    seen: list[int] = []
+
+    def compiled(stages: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
+        def run(x: Tensor) -> Tensor:
+            seen.append(len(x))
+            return stages(x)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    compile_stages(model, batch=4)
+    for count in (4, 3):
+        model(torch.randn(count, 3, 16, 16))
+    model.eval()(torch.randn(4, 3, 16, 16))
+    assert seen == [4, 4]  # features and classify, once each
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["attached", "aux", "frozen"])
+def test_a_network_from_elsewhere_is_traced_in_one_graph_and_trains_alike(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    plain: nn.Module
+    if kind == "frozen":
+        plain, shape = Top(FeatureEmbedding(6, 3), 6, 3), (4, 6, 8, 8)
+    else:
+        block = "aux" if kind == "aux" else "embed"
+        plain, shape = attach(Plain(), "layer1", 3, example=16, block=block, start="paper"), (4, 3, 16, 16)
+    traced = copy.deepcopy(plain)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
+    torch._dynamo.reset()
+    counters.clear()
+    compile_stages(traced, batch=4)
+    images, labels = torch.randn(shape), torch.tensor([0, 1, 2, 0])
+    for model in (plain, traced):
+        torch.manual_seed(1)  # dropout
+        steps = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(2):
+            steps.zero_grad()
+            EmbeddingLoss(0.5)(model(images), labels).backward()
+            steps.step()
+    assert counters["stats"]["unique_graphs"] == 1
+    assert list(traced.state_dict()) == list(plain.state_dict())
+    for name, tensor in plain.state_dict().items():
+        torch.testing.assert_close(traced.state_dict()[name], tensor, msg=lambda text, name=name: name + text)
+    before = dict(counters["stats"])
+    traced.eval()(images)
+    traced.train()(images[:3])  # neither is compiled
+    assert dict(counters["stats"]) == before

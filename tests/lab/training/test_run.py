@@ -1,0 +1,202 @@
+"""Every recipe has its own run name, and a finished run fits in one small file."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tembed.cli.main import main
+from tembed.common.errors import TembedError
+from tembed.common.files import write_json
+from tembed.lab.grid.grid_file import builtin_names, load_grid
+from tembed.lab.training import environment as environment_module
+from tembed.lab.training.environment import HARDWARE, changes, environment
+from tembed.lab.training.loop import train
+from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.run import Run, default_folder, run_name, save_summary
+from tembed.trained.weights_file import load_trained, shipped
+
+RESULTS = Path(__file__).parents[3] / "results"
+RECIPE = Recipe.fast("rn26-embed", "cifar10").complete()
+
+
+@pytest.mark.parametrize("grid", builtin_names())
+def test_the_runs_of_a_grid_have_different_names(grid: str) -> None:
+    recipes = load_grid(grid).recipes
+    assert len({run_name(recipe) for recipe in recipes}) == len(recipes)
+
+
+def test_every_field_of_a_recipe_changes_its_name() -> None:
+    other = {
+        "model": "rn38-embed",
+        "data": "cifar100",
+        "epochs": 9,
+        "train_images": 100,
+        "seed": 1,
+        "split": "official",
+        "split_seed": 1,
+        "batch_size": 65,
+        "lr": 0.03,
+        "optimizer": "adamw",
+        "betas": (0.9, 0.99),
+        "weight_decay": 0.02,
+        "schedule": "constant",
+        "warmup": 0.1,
+        "start_scale": 0.5,
+        "flips": "alternating",
+        "averaging": 0.2,
+        "label_smoothing": 0.1,
+        "balanced": True,
+        "weight": 0.25,
+        "softmax_on_bn": False,
+        "smooth_shortcut": False,
+        "norm_shortcut": True,
+        "conventions": "keras",
+        "patience": 5,
+        "maximizer": "entropic",
+    }
+    recipes = [RECIPE]
+    for name, value in other.items():
+        changed = {name: value} | ({"warmup": None} if name == "schedule" else {})
+        recipes.append(dataclasses.replace(RECIPE, **changed))
+    attached = dataclasses.replace(RECIPE, model="tembed:rn26@stage3", softmax_on_bn=None, smooth_shortcut=None)
+    attached = dataclasses.replace(attached, start_scale=1.0, maximizer=None)
+    starts = {"init": "random", "init_rate": 0.1, "image_size": 64, "freeze": True}
+    recipes += [dataclasses.replace(attached, **{name: value}) for name, value in starts.items()]
+    base = dataclasses.replace(RECIPE, maximizer="entropic")
+    recipes += [dataclasses.replace(base, **{name: 1.5}) for name in ("mu", "eta", "eps")]
+    untested = {field.name for field in dataclasses.fields(Recipe)} - {*other, *starts, "mu", "eta", "eps", "constants"}
+    assert untested == set()
+    assert len({run_name(recipe) for recipe in recipes}) == len(recipes)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        (Recipe.fast("RN26-Ours", "cifar10", seed=3), "rn26-embed-cifar10-fast-3"),
+        (Recipe.paper("dn100", "mini-imagenet"), "dn100-mini-imagenet-paper-0"),
+        (Recipe.fast("rn26-embed", "cifar10", weight=0.5), "rn26-embed-cifar10-fast-0"),
+        (Recipe.fast("rn26", "parts", epochs=3, train_images=500, seed=2), "rn26-parts-fast-3epochs-500images-2-"),
+        (Recipe.paper("rn20", "cifar10", maximizer="entropic"), "rn20-cifar10-paper-entropic-0-"),
+        (Recipe.paper("rn26-embed", "cifar10", weight=0.3), "rn26-embed-cifar10-paper-lambda0.3-0-"),
+        (Recipe.paper("rn26", "cifar10", batch_size=8), "rn26-cifar10-own-batch8-0-"),
+        (Recipe.paper("rn26", "cifar10", lr=0.1), "rn26-cifar10-own-0-"),
+    ],
+)
+def test_a_name_says_what_is_unusual(recipe: Recipe, expected: str) -> None:
+    name = run_name(recipe)
+    digest = name.removeprefix(expected)
+    assert digest != name
+    assert len(digest) == (8 if expected.endswith("-") else 0)
+    assert name == run_name(recipe.complete())
+
+
+def test_a_run_that_an_older_version_began_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = dataclasses.replace(RECIPE, epochs=3)
+    assert default_folder(recipe) == Path("runs") / run_name(recipe)
+    old = Path("runs/rn26-embed-cifar10-fast-0")
+    old.mkdir(parents=True)
+    write_json(old / "recipe.json", recipe.plain())
+    assert default_folder(recipe) == old
+    assert default_folder(dataclasses.replace(recipe, epochs=4)) != old
+    (old / "recipe.json").write_text("{")
+    assert default_folder(recipe) == Path("runs") / run_name(recipe)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
+    recipe = Recipe("rn26", "dots", epochs=1, batch_size=30)
+    return train(recipe, tmp_path_factory.mktemp("runs") / "run", root=worlds)
+
+
+def test_a_summary_holds_everything_but_the_weights(run: Run, tmp_path: Path) -> None:
+    path = save_summary(run, tmp_path / "results")
+    assert path.name == f"{run_name(run.recipe)}.json"
+    saved = json.loads(path.read_text())
+    assert saved["recipe"]["epochs"] == 1
+    assert saved["result"] == run.result
+    assert saved["curve"] == run.metrics
+    assert saved["wall_seconds"] > 0
+    assert {"commit", "processor", "torch", "threads"} <= set(saved["environment"])
+    assert saved["data_sha256"] == json.loads(run.environment_path.read_text())["data_sha256"]
+
+
+@pytest.mark.parametrize("grid", ["lambda", "maximizers"])
+def test_runs_save_writes_a_file_for_each_run_of_a_grid(
+    grid: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recipes of the paper's grids, each in the folder of a finished run."""
+    recipes = load_grid(grid).recipes
+    for number, recipe in enumerate(recipes):
+        copy_run(run, tmp_path / "runs" / str(number), recipe)
+    assert main(["runs", str(tmp_path / "runs"), "--save", str(tmp_path / "saved")]) == 0
+    saved = [json.loads(path.read_text())["recipe"] for path in (tmp_path / "saved").iterdir()]
+    assert len(saved) == len(recipes) > 10
+    assert {Recipe.from_plain({k: v for k, v in s.items() if k != "preset"}) for s in saved} == set(recipes)
+
+
+def test_a_second_run_of_a_recipe_never_overwrites_the_first(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        copy_run(run, tmp_path / "runs" / name, run.recipe)
+    assert main(["runs", str(tmp_path / "runs"), "--save", str(tmp_path / "saved")]) == 1
+    said = capsys.readouterr().out
+    assert said.count("wrote ") == 1
+    assert f"not saved: {tmp_path}/runs/b: it has the same recipe as {tmp_path}/runs/a" in said
+
+
+def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
+    """Copy the records of a run to a folder with another recipe."""
+    folder.mkdir(parents=True)
+    write_json(folder / "recipe.json", recipe.plain())
+    for path in (run.environment_path, run.metrics_path, run.result_path):
+        (folder / path.name).write_bytes(path.read_bytes())
+
+
+def test_a_run_that_is_not_finished_has_no_summary(tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match="not finished"):
+        save_summary(Run(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_weights_are_those_of_a_recorded_run(name: str) -> None:
+    trained = load_trained(name)
+    recipe = trained.recipe
+    record = json.loads((RESULTS / f"{run_name(recipe)}.json").read_text())
+    assert shipped()[name].stat().st_size < 3_000_000
+    assert f"{recipe.model}/{recipe.data}" == name
+    assert trained.about["epoch"] == record["result"]["best_epoch"]
+    assert trained.about["val_accuracy"] == record["result"]["val_accuracy"]
+    assert trained.about["data_sha256"] == record["data_sha256"]
+    assert Recipe.from_plain({k: v for k, v in record["recipe"].items() if k != "preset"}) == recipe
+
+
+@pytest.mark.parametrize(
+    "path", [*RESULTS.glob("rn*.json"), *sorted(RESULTS.glob("recipes/rn*.json"))], ids=lambda path: path.stem
+)
+def test_recorded_recipes_of_older_versions_load(path: Path) -> None:
+    record = json.loads(path.read_text())
+    recipe = Recipe.from_plain({k: v for k, v in record["recipe"].items() if k != "preset"})
+    assert recipe.complete() == recipe
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [
+        ({"bn_relu": True, "conv3x3": True}, "own"),
+        ({"bn_relu": False, "conv3x3": False}, "torch"),
+        ({"bn_relu": True, "conv3x3": False}, "own: bn_relu"),
+        ({"bn_relu": False, "conv3x3": True}, "own: conv3x3"),
+    ],
+)
+def test_the_environment_lists_the_kernels_that_work(
+    available: dict[str, bool], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment_module.ops, "available", lambda: available)
+    now = environment(HARDWARE)
+    assert now["kernels"] == expected
+    # Older versions recorded "own" if one of the kernels worked.
+    assert changes(now | {"kernels": "own"}, now) == ([] if expected == "own" else [f"kernels: own, now {expected}"])

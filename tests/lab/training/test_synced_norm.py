@@ -1,0 +1,65 @@
+"""Batch statistics over several processes are those of the whole batch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tembed.common.errors import TembedError
+from tembed.lab.training.synced_norm import synchronise
+from tembed.maximizers.bn_relu import BNReLU
+
+PEERS = Path(__file__).with_name("peers.py")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, float]]]:
+    folder = tmp_path_factory.mktemp("peers")
+    store = folder / "store"
+    files = [folder / str(rank) for rank in range(2)]
+    started = [subprocess.Popen([sys.executable, PEERS, str(rank), store, file]) for rank, file in enumerate(files)]
+    assert [process.wait(timeout=300) for process in started] == [0, 0]
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["norm", "bn-relu"])
+def test_unequal_shares_normalise_like_the_whole_batch(kind: str, found: list[dict[str, dict[str, float]]]) -> None:
+    """Compares forward, all gradients and running statistics, far from zero, where sums of squares would cancel."""
+    for differences in found:
+        assert len(differences[kind]) == 9
+        assert max(differences[kind].values()) < 1e-12
+
+
+def test_the_kernel_for_one_process_is_not_used() -> None:
+    x = torch.randn(4, 8, 3, 3).contiguous(memory_format=torch.channels_last)
+    bn = BNReLU(8)
+    assert bn.has_kernel(x)
+    synchronise(bn)
+    assert not bn.has_kernel(x)
+
+
+class Activated(nn.BatchNorm2d):
+    """Like timm's `BatchNormAct2d`."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input).relu()
+
+
+@pytest.mark.parametrize(
+    "norm", [Activated(4), nn.BatchNorm2d(4, affine=False), nn.BatchNorm2d(4, momentum=None)], ids=str
+)
+def test_a_normalisation_that_would_become_another_one_is_refused(norm: nn.BatchNorm2d) -> None:
+    model = nn.Sequential(nn.BatchNorm2d(4), norm)
+    with pytest.raises(TembedError, match=r"1 is a \w+ whose statistics .*: train on one device"):
+        synchronise(model)
+    assert type(model[0]) is nn.BatchNorm2d, "nothing has changed"
+
+
+@pytest.mark.process
+def test_half_precision_keeps_its_statistics_in_single(found: list[dict[str, dict[str, float]]]) -> None:
+    assert max(differences["half"]["all"] for differences in found) < 0.02  # the rounding error of values up to 3

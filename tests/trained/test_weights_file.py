@@ -1,0 +1,177 @@
+"""A weights file describes its model, and loads as the model that was trained."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+import tembed.trained.weights_file
+from tembed.common.errors import TembedError
+from tembed.lab.training.evaluation import evaluate
+from tembed.lab.training.loop import train
+from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.run import Run
+from tembed.models.registry import create_model
+from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
+from tembed.trained.weights_file import export_weights, load, load_trained, plain_names, save_weights
+
+DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
+    return train(DOTS, tmp_path_factory.mktemp("runs") / "run", root=worlds)
+
+
+def test_any_safetensors_reader_finds_tensors_and_recipe(run: Run) -> None:
+    with safe_open(run.best_path, framework="np") as file:
+        names = set(file.keys())
+        record = json.loads(json.loads(file.metadata()["tembed"])["record"])
+    assert names == set(create_model("rn26-embed").state_dict())
+    assert Recipe.from_plain(record["recipe"]) == DOTS.complete()
+
+
+def test_a_run_and_its_file_give_the_same_model(run: Run, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.safetensors"
+    moved.write_bytes(run.best_path.read_bytes())
+    images = torch.rand(4, 3, 8, 8)
+    one, two = load(run.folder)(images), load(str(moved))(images)
+    assert torch.equal(one.logits, two.logits)
+    assert torch.equal(one.scores, two.scores)
+    trained = load_trained(moved)
+    assert trained.model.block.softmax_on_bn
+    assert (trained.input_size, len(trained.classes), len(trained.mean)) == (8, 10, 3)
+    assert trained.about["epoch"] == 1
+
+
+def test_weights_of_a_finished_run_know_its_result(run: Run, tmp_path: Path) -> None:
+    assert load_trained(run.folder).about["result"] == run.result
+    unfinished = tmp_path / "best.safetensors"
+    unfinished.write_bytes(run.best_path.read_bytes())
+    assert "result" not in load_trained(unfinished).about
+    (tmp_path / "result.json").write_text(json.dumps(run.result | {"best_epoch": 2}))  # of other weights
+    assert "result" not in load_trained(unfinished).about
+
+
+def test_half_precision_halves_the_file_and_keeps_three_digits(run: Run, tmp_path: Path) -> None:
+    small = tmp_path / "small.safetensors"
+    export_weights(run.folder, small, half=True)
+    assert small.stat().st_size < 0.55 * run.best_path.stat().st_size
+    rounded = load(small)
+    for name, tensor in load(run.folder).state_dict().items():
+        found = rounded.state_dict()[name]
+        assert found.dtype == tensor.dtype
+        torch.testing.assert_close(
+            found, tensor, rtol=1e-3 if tensor.ndim > 1 else 0, atol=1e-7 if tensor.ndim > 1 else 0
+        )
+
+
+def test_saved_names_contain_no_wrapper_prefixes(tmp_path: Path) -> None:
+    bare = create_model("rn20")
+    names = set(bare.state_dict())
+    assert set(plain_names(nn.DataParallel(bare).state_dict())) == names
+    assert set(plain_names(torch.compile(nn.DataParallel(bare), backend="eager").state_dict())) == names
+    save_weights(tmp_path / "w.safetensors", torch.compile(bare, backend="eager").state_dict(), {})
+    assert set(read_checksummed(tmp_path / "w.safetensors", "weights")[0]) == names
+    own = nn.ModuleDict({"module": nn.Linear(2, 2), "head": nn.ModuleDict({"module": nn.Linear(2, 3)})})
+    assert set(plain_names(own.state_dict())) == set(own.state_dict()), "these are the network's own names"
+
+
+def test_images_of_another_size_are_not_evaluated(run: Run, worlds: Path) -> None:
+    with pytest.raises(
+        TembedError, match=r"tiny has images of 16 pixels, and .* on 8: import them again with `size` 8"
+    ):
+        evaluate(run.folder, data="tiny", root=worlds)
+
+
+def test_an_error_about_an_unknown_source_lists_the_shipped_names(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    with pytest.raises(
+        TembedError,
+        match="'rn26/cifar1000' is not a run folder, a weights file or the name of shipped w",
+    ):
+        load("rn26/cifar1000")
+    monkeypatch.setattr(tembed.trained.weights_file, "shipped", lambda: {"rn26-embed/dots": run.best_path})
+    assert load("rn26-embed/dots").num_classes == 10
+    with pytest.raises(TembedError, match="shipped: rn26-embed/dots"):
+        load("rn26")
+
+
+def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match="is not a run folder"):
+        load(tmp_path)
+
+
+def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Path) -> None:
+    tensors, record = read_checksummed(run.best_path, "weights")
+    path = tmp_path / "w.safetensors"
+    recipe = record["recipe"]
+    for change in (
+        {"recipe": recipe | {"model": "rn38"}},
+        {"recipe": None},
+        {"classes": 3},
+        {"input_size": -1},
+        {"mean": [1]},
+    ):
+        path.write_bytes(checksummed_bytes(tensors, record | change))
+        with pytest.raises(TembedError, match=f"{path} does not hold the weights that it describes"):
+            load(path)
+    (tmp_path / "c.safetensors").write_bytes(run.checkpoints.newest.read_bytes())
+    with pytest.raises(TembedError, match="does not hold weights"):
+        load(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["head.weight", "block.maximizer.running_var"])
+def test_weights_that_are_not_finite_are_refused(run: Run, tmp_path: Path, name: str, number: float) -> None:
+    """A network with NaN in its logits predicts the first class for every image, which looks like an accuracy."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    tensors[name].view(-1)[-1] = number
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    with pytest.raises(TembedError, match=rf"{path}.*{name} is not finite"):
+        evaluate(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_size": 4096}, "images of 4096 pixels"),
+        ({"mean": [0.5, 0.5, 1e999]}, "mean"),
+        ({"std": [0.5, 0.0, 0.5]}, "std"),
+    ],
+)
+def test_sizes_and_normalisations_out_of_range_are_refused(
+    run: Run, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    tensors, record = read_checksummed(run.best_path, "weights")
+    path = tmp_path / "w.safetensors"
+    text = json.dumps(record | change | {"kind": "weights"})
+    metadata = {"tembed": json.dumps({"record": text, "sha256": checksum(tensors, text)})}
+    save_file(tensors, path, metadata)
+    with pytest.raises(TembedError, match=rf"{path}.*{message}"):
+        load(path)
+
+
+def test_outputs_that_are_not_finite_are_no_accuracy(run: Run, tmp_path: Path) -> None:
+    """Finite weights can overflow."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    tensors["head.weight"].fill_(3e38)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    with pytest.raises(TembedError, match="outputs are not finite"):
+        evaluate(path)
+
+
+@pytest.mark.parametrize("name", ["mine", "../../etc"])
+def test_weights_of_an_unknown_network_ask_for_a_plugin(run: Run, tmp_path: Path, name: str) -> None:
+    tensors, record = read_checksummed(run.best_path, "weights")
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record | {"recipe": record["recipe"] | {"model": name}}))
+    with pytest.raises(TembedError, match=rf"{path}: unknown model '{name}'; .*--plugin MODULE"):
+        load(path)
