@@ -24,8 +24,8 @@ from tembed.lab.training.environment import keep_freed_memory
 from tembed.lab.training.frozen_features import VIEWS, FeatureBatches
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import PRESETS, Recipe
+from tembed.lab.training.starting import build
 from tembed.loss import EmbeddingLoss
-from tembed.trained.weights_file import build
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 from tembed.lab.data.readers.pictures import find_files
+from tembed.lab.training.trained_networks import load_trained
 from tembed.trained.predicting import BATCH, each_prediction
-from tembed.trained.weights_file import load_trained
 
 
 def main() -> None:

@@ -31,10 +31,10 @@ from tembed.lab.training.compiling import compile_stages
 from tembed.lab.training.environment import keep_freed_memory
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.starting import build
 from tembed.loss import EmbeddingLoss
 from tembed.models.network import Output
 from tembed.models.registry import create_model
-from tembed.trained.weights_file import build
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
 BATCH = 64
@@ -86,7 +86,7 @@ def our_step(name: str, weight: float, compile: bool = False) -> Step:
             yield from ours.epoch(epoch)
 
     recipe = Recipe.paper(name, "parts", batch_size=BATCH).complete()
-    model = build(recipe, classes=10, input_size=32)
+    model = build(recipe, classes=10, side=32)
     optimizer = make_optimizer(recipe, model)
     if compile:
         compile_stages(model, BATCH)

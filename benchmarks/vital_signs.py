@@ -17,7 +17,7 @@ from tembed.lab.analysis.knock_outs import vital_signs
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.loading import load
 from tembed.lab.training.run import run_name
-from tembed.trained.weights_file import load_trained
+from tembed.lab.training.trained_networks import load_trained
 
 HERE = Path(__file__).parents[1]
 

@@ -149,5 +149,7 @@ EPS = 1.0
 """Sharpness of the soft maximizers (§4.1)."""
 SAMPLES = 600
 """Noise samples per estimate of P2 (§4.1)."""
+EPOCHS = 200
+"""Passes over the training images that we assume: the paper does not say how many."""
 LAMBDA = 0.5
 """Weight of the patch loss (Eq. 3.1)."""

@@ -10,8 +10,8 @@ from support.features import made_features, save_untrained
 from tembed.block import FeatureEmbedding
 from tembed.common.arrays import brief, briefly, probability
 from tembed.lab.data.loading import load
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
-from tembed.trained.weights_file import load_trained
 
 
 def test_a_value_is_described_on_one_line() -> None:

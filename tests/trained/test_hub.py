@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
+from tembed.models.origin import Origin
 from torch import nn
 
 import tembed
@@ -18,12 +19,12 @@ from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.recipe import Recipe
-from tembed.models.origin import Origin
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
 from tembed.paper import ACCURACY
 from tembed.trained.card import model_card
 from tembed.trained.hub import CARD, CONFIG, WEIGHTS, _config, save_pretrained
-from tembed.trained.weights_file import load, load_trained, shipped
+from tembed.trained.weights_file import load, shipped
 
 CLASSES = ("cat", "dog", "ship", 'a | b\n"c"')
 ROOT = Path(tembed.__file__).parents[2]

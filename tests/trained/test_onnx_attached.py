@@ -11,9 +11,10 @@ from support.onnx import MEAN, STD, check_agreement, random_shapes, run, seasone
 from tembed.attachment.attaching import attach
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.trained_networks import load_trained
 from tembed.trained.hub import save_pretrained
 from tembed.trained.onnx_file import to_onnx
-from tembed.trained.weights_file import load, load_trained
+from tembed.trained.weights_file import load
 
 CLASSES = ("cat", "dog", "ship")
 

@@ -19,9 +19,9 @@ from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.lab.data.readers.image_files import decode
 from tembed.lab.data.readers.pictures import find_files
+from tembed.lab.training.trained_networks import load_trained
 from tembed.trained import predicting as prediction
 from tembed.trained.predicting import BATCH, Prediction, each_prediction, predict
-from tembed.trained.weights_file import load_trained
 
 CLASSES = ("plane", "car, truck", "犬", "dog")
 

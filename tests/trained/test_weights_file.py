@@ -17,9 +17,11 @@ from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
-from tembed.trained.weights_file import export_weights, load, load_trained, plain_names, save_weights
+from tembed.trained.weights_file import export_weights, load, save_weights
+from tembed.trained.weights_file import unwrapped_names as plain_names
 
 DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)
 

@@ -15,8 +15,8 @@ from tembed.attachment.dry_run import check_module
 from tembed.attachment.feature_maps import Layout
 from tembed.block import DeepSupervision, FeatureEmbedding, Matched
 from tembed.common.errors import TembedError
+from tembed.models.description import Description
 from tembed.models.network import Output, Trace
-from tembed.models.origin import Origin
 
 Block = FeatureEmbedding | DeepSupervision
 TAP = "_tembed_tap"
@@ -137,7 +137,7 @@ class Attached(nn.Module):
     """
 
     image_size: int | None = None
-    origin: Origin | None = None
+    description = Description()
 
     def __init__(self, model: nn.Module, at: str, block: Block | None, layout: Layout, num_classes: int):
         super().__init__()

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tembed.attachment.attached import Attached, Block, check_single
+from tembed.models.description import Description
 from tembed.models.network import Output, Trace
-from tembed.models.origin import Origin
 
 
 class Top(nn.Module):
@@ -45,7 +45,7 @@ class Frozen(nn.Module):
     """
 
     top: Top
-    origin: Origin | None = None
+    description = Description()
 
     def __init__(self, trunk: Attached, top: Top, unused: Collection[str] = ()):
         super().__init__()

@@ -15,13 +15,14 @@ from tembed.cli.renamed import renamed_flag
 from tembed.common.plugins import check_model_name, name_plugins
 from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
-from tembed.lab.training.recipe import PRESETS, Constants, Recipe
+from tembed.lab.training.recipe import PRESETS, Recipe
+from tembed.lab.training.settings import Constants
 
 if TYPE_CHECKING:
     from tembed.common.progress import Progress
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings(Recipe):
     """The fields of a recipe as the command line shows them."""
 

@@ -9,7 +9,7 @@ from tembed.block import DeepSupervision, FeatureEmbedding, ShortcutOnly, initia
 from tembed.common.arrays import brief, briefly
 from tembed.common.errors import TembedError
 from tembed.maximizers.bn_relu import BNReLU
-from tembed.models.origin import Origin
+from tembed.models.description import Description
 
 Block = FeatureEmbedding | DeepSupervision | ShortcutOnly
 BlockFactory = Callable[..., Block]
@@ -81,7 +81,7 @@ def wrong_input(x: Any) -> str:
 class Network(nn.Module):
     """Images ``(N, 3, H, W)`` to `Output`. The networks differ in the modules that they pass here."""
 
-    origin: Origin | None = None
+    description = Description()
 
     def __init__(
         self,

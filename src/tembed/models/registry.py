@@ -11,9 +11,9 @@ from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.common.plugins import plain_name, unknown_model
 from tembed.models.conventions import CONVENTIONS, DEFAULT, adopt
+from tembed.models.description import Description
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
-from tembed.models.origin import Origin
 from tembed.paper import LABELS
 
 BLOCK_OPTIONS = ("softmax_on_bn", "smooth_shortcut", "norm_shortcut", "window")
@@ -137,7 +137,7 @@ def create_model(name: str, num_classes: int = 10, input_size: int = 32, **optio
     model = info.build(num_classes, input_size, **{key: options[key] for key in options if key != "conventions"})
     if conventions != DEFAULT:  # which a new network has already
         adopt(model, conventions)
-    model.origin = Origin(info.name, input_size, options)
+    model.description = Description(info.name, options, input_size)
     return model
 
 

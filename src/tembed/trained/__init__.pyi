@@ -4,7 +4,5 @@ from .onnx_file import OnnxFile as OnnxFile
 from .onnx_file import to_onnx as to_onnx
 from .predicting import Prediction as Prediction
 from .predicting import predict as predict
-from .weights_file import Trained as Trained
 from .weights_file import export_weights as export_weights
 from .weights_file import load as load
-from .weights_file import load_trained as load_trained

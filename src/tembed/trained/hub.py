@@ -1,23 +1,35 @@
-"""Writes a network as a folder in the layout of the Hugging Face hub; `tembed.load` reads it."""
+"""A network as a folder in the layout of the Hugging Face hub, which `tembed.load` reads.
 
+::
+
+    config.json        the description of the network, and the names of its classes as the hub's tools expect them
+    model.safetensors  the weights under the names of the state dict
+    README.md          the model card
+"""
+
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from tembed import __version__
 from tembed.common.errors import TembedError
 from tembed.common.files import explained, write_file, write_json
+from tembed.models.description import Description
 from tembed.models.foreign import is_foreign
-from tembed.models.origin import Origin
 from tembed.trained.card import model_card
-from tembed.trained.changes import current_origin, normalisation
 from tembed.trained.checksummed import checksum
-from tembed.trained.hub_folder import CARD, CONFIG, MODEL_TYPE, WEIGHTS
-from tembed.trained.weights_file import plain_names
+from tembed.trained.weights_file import current_description, unwrapped_names
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+CARD = "README.md"
+MODEL_TYPE = "tembed"
 
 
 def save_pretrained(
@@ -40,57 +52,63 @@ def save_pretrained(
         mean: the normalisation of the images with values from 0 to 1; by default that of the training.
         std: see ``mean``.
     """
-    origin = current_origin(model)
-    if origin is None:
+    known = current_description(model)
+    if not known.model:
         raise TembedError(
             f"{type(model).__name__} is not a network of tembed.create_model or tembed.load, so config.json cannot say "
             "how to build it again: save its state dict, or export it with tembed.trained.to_onnx"
         )
-    if origin.recipe is None and is_foreign(origin.model):
+    if known.recipe is None and is_foreign(known.model):
         raise TembedError(
             "these weights have changed since they were loaded, and without its recipe an attached network cannot be "
             "built again: save its state dict, or export it with tembed.trained.to_onnx"
         )
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in plain_names(model.state_dict()).items()}
-    num_classes: Any = model.num_classes
-    config = _config(origin, num_classes, classes, mean, std)
-    config["weights_sha256"] = checksum(tensors)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in unwrapped_names(model.state_dict()).items()}
+    description = completed(known, model, classes, mean, std)
+    names = description.classes or tuple(f"class {label}" for label in range(_count(model)))
+    description = dataclasses.replace(description, classes=names, weights_sha256=checksum(tensors))
     folder = Path(folder)
     _check_folder(folder)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / WEIGHTS, save(tensors, {"format": "pt"}))
-    write_file(folder / CARD, model_card(config).encode())
-    write_json(folder / CONFIG, config)
+    write_file(folder / CARD, model_card(description).encode())
+    write_json(folder / CONFIG, _config(description))
     return folder
 
 
-def _config(
-    origin: Origin,
-    num_classes: int,
+def completed(
+    known: Description,
+    model: nn.Module,
     classes: Sequence[str] | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
-) -> dict[str, Any]:
-    """The content of ``config.json`` without the checksum of the weights."""
-    named = origin.classes if classes is None else classes
-    names = [f"class {label}" for label in range(num_classes)] if named is None else list(named)
-    if len(names) != num_classes:
-        raise TembedError(f"`classes` has {len(names)} names, and the network has {num_classes} classes")
-    mean, std = normalisation(origin, mean, std)
+) -> Description:
+    """The description with the classes and the normalisation that were given, where they were."""
+    if (mean is None) != (std is None):
+        raise TembedError("give both `mean` and `std`, or neither")
+    names = known.classes if classes is None else tuple(classes)
+    if names and _count(model) not in (0, len(names)):
+        raise TembedError(f"`classes` has {len(names)} names, and the network has {_count(model)} classes")
+    given = {name: tuple(map(float, values)) for name, values in (("mean", mean), ("std", std)) if values is not None}
+    return dataclasses.replace(known, classes=names, **given)  # type: ignore[arg-type]
+
+
+def _count(model: nn.Module) -> int:
+    """The number of classes; 0 if it is unknown."""
+    count: Any = getattr(model, "num_classes", 0)
+    return int(count)
+
+
+def _config(description: Description) -> dict[str, Any]:
+    """The content of ``config.json``: the description under its own key, beside what the hub's tools look for."""
     return {
         "model_type": MODEL_TYPE,
+        "architectures": [description.model],
+        "id2label": {str(label): name for label, name in enumerate(description.classes)},
+        "label2id": {name: label for label, name in enumerate(description.classes)},
         "tembed_version": __version__,
-        "architectures": [origin.model],
-        "model": origin.model,
-        "options": origin.options,
-        "id2label": {str(label): name for label, name in enumerate(names)},
-        "label2id": {name: label for label, name in enumerate(names)},
-        "image_size": origin.input_size,
-        "image_mean": mean,
-        "image_std": std,
-        "recipe": origin.recipe,
-        "about": origin.about,
+        "description": description.plain(),
     }
 
 
@@ -111,3 +129,35 @@ def _is_ours(path: Path) -> bool:
         return json.loads(path.read_text("utf-8")).get("model_type") == MODEL_TYPE
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def is_pretrained(folder: Path) -> bool:
+    """Whether this is such a folder. A run folder has a recipe.json."""
+    return (folder / CONFIG).is_file() and not (folder / "recipe.json").exists()
+
+
+def read_pretrained(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights, and the description as plain values."""
+    description = read_config(folder)["description"]
+    path = folder / WEIGHTS
+    try:
+        tensors = load_tensors(path.read_bytes())
+    except Exception as error:  # the reader raises many types on damaged files
+        raise TembedError(f"{path} is missing or damaged ({error}): copy it again") from None
+    if checksum(tensors) != description.get("weights_sha256", ""):
+        raise TembedError(f"{path} does not hold the weights that {CONFIG} beside it describes: copy both files again")
+    return tensors, description
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The content of ``config.json``. Raises `TembedError` if it is damaged, or not of a network of this package."""
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TembedError(f"{path} is missing or damaged ({error}): copy it again") from None
+    if not isinstance(config, dict) or config.get("model_type") != MODEL_TYPE:
+        raise TembedError(f"{path} does not describe a network of tembed: its model_type is not {MODEL_TYPE!r}")
+    if not isinstance(config.get("description"), dict):
+        raise TembedError(f"{path} lacks what tembed.save_pretrained writes (its description)")
+    return config

@@ -22,10 +22,10 @@ from tembed.common.extras import needs
 from tembed.common.files import explained, write_file
 from tembed.common.progress import Progress
 from tembed.maximizers.perturbed import Perturbed
-from tembed.models.origin import Origin
-from tembed.trained.changes import current_origin, normalisation
+from tembed.models.description import Description
+from tembed.trained.hub import completed
 from tembed.trained.onnx_check import TOLERANCE, largest_difference
-from tembed.trained.weights_file import load
+from tembed.trained.weights_file import current_description, load
 
 OPSET = 20
 """The version of the ONNX operators; onnxruntime 1.18 and later, also in the browser, has them all."""
@@ -99,17 +99,13 @@ def to_onnx(
         needs(package)
     progress, path = progress or Progress(), Path(path)
     model = source if isinstance(source, nn.Module) else load(source)
-    origin = current_origin(model) or Origin("", 0)
     _check_model(model)
-    mean, std = normalisation(origin, mean, std)
-    classes, num_classes = origin.classes if classes is None else list(classes), getattr(model, "num_classes", None)
-    if classes is not None and num_classes not in (None, len(classes)):
-        raise TembedError(f"`classes` has {len(classes)} names, and the network has {num_classes} classes")
-    network = NamedOutputs(model, mean, std)
-    images = _example(example, origin)
+    description = completed(current_description(model), model, classes, mean, std)
+    network = NamedOutputs(model, description.mean, description.std)
+    images = _example(example, description.input_size)
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = _metadata(origin, classes, mean, std, images)
+    metadata = _metadata(description, images)
     try:
         proto, difference = _convert(network, images, progress)
     finally:
@@ -137,37 +133,26 @@ def _check_model(model: nn.Module) -> None:
             )
 
 
-def _example(example: int | Tensor | None, origin: Origin) -> Tensor:
+def _example(example: int | Tensor | None, input_size: int) -> Tensor:
     if isinstance(example, Tensor):
         if example.ndim != 4 or len(example) == 0:
             raise TembedError(f"`example` has the shape {tuple(example.shape)}; it must be (N, channels, H, W)")
         return example.detach().cpu().float()
-    side = example or origin.input_size
+    side = example or input_size
     if not side:
         raise TembedError("the size of the images is unknown: give `example`, their side in pixels")
     return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
-def _metadata(
-    origin: Origin,
-    classes: Sequence[str] | None,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    images: Tensor,
-) -> dict[str, Any]:
-    """What the file says about itself: strings, and JSON for the rest."""
-    facts = {
+def _metadata(description: Description, images: Tensor) -> dict[str, Any]:
+    """What the file says about itself, every known field of the description included: strings, else JSON."""
+    normalises = description.mean is not None
+    return {
         "tembed": __version__,
-        "model": origin.model,
-        "images": IMAGES if mean is not None else f"{IMAGES.rsplit(',', 1)[0]}, already normalised",
+        "images": IMAGES if normalises else f"{IMAGES.rsplit(',', 1)[0]}, already normalised",
         "image_size": list(images.shape[2:]),
-        "classes": None if classes is None else list(classes),
-        "mean": None if mean is None else list(mean),
-        "std": None if std is None else list(std),
-        "recipe": origin.recipe,
-        "about": origin.about or None,
+        **description.plain(),
     }
-    return {key: value for key, value in facts.items() if value}
 
 
 def _convert(network: NamedOutputs, images: Tensor, progress: Progress) -> tuple[Any, float]:

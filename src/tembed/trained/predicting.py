@@ -19,8 +19,8 @@ from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.readers.image_files import decode_batch
 from tembed.lab.data.readers.pictures import Given, all_given, read_bytes, read_picture
 from tembed.lab.data.readers.reading import Fit
-from tembed.lab.training.environment import reproducible
-from tembed.trained.weights_file import Source, Trained, as_trained
+from tembed.trained.determinism import reproducible
+from tembed.trained.weights_file import AnyNetwork, Loadable, as_network
 
 BATCH = 50
 AHEAD = 4
@@ -82,7 +82,7 @@ class _Decoded(NamedTuple):
     broken: list[str]
 
 
-def predict(source: Source, images: Given | Iterable[Given], *, accelerator: str = "auto") -> list[Prediction]:
+def predict(source: Loadable, images: Given | Iterable[Given], *, accelerator: str = "auto") -> list[Prediction]:
     """Classify pictures of any size with a trained network.
 
     Args:
@@ -97,7 +97,7 @@ def predict(source: Source, images: Given | Iterable[Given], *, accelerator: str
 
 
 def each_prediction(
-    source: Source,
+    source: Loadable,
     images: Given | Iterable[Given],
     *,
     accelerator: str = "auto",
@@ -106,17 +106,18 @@ def each_prediction(
 ) -> Iterator[Prediction]:
     """Like `predict`, one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
     progress = progress or Progress()
-    trained = as_trained(source, accelerator)
+    model = as_network(source, accelerator)
+    description = model.description
     given = all_given(images)
     done = 0
     try:
-        for batch in _decoded_batches(given, trained.input_size, trained.fit):
+        for batch in _decoded_batches(given, description.input_size, description.fit):
             done += len(batch.names) + len(batch.broken)
             if batch.broken and broken is None:
                 raise TembedError(batch.broken[0])
             (broken if broken is not None else []).extend(batch.broken)
             if batch.names:
-                yield from _predict_batch(trained, batch)
+                yield from _predict_batch(model, batch)
             progress.update("images", done, len(given))
     finally:
         progress.close()
@@ -161,16 +162,17 @@ def _decode(given: Sequence[Given], first: int, size: int, fit: Fit) -> _Decoded
 
 
 @torch.no_grad()
-def _predict_batch(trained: Trained, batch: _Decoded) -> Iterator[Prediction]:
-    model = trained.model.eval()
+def _predict_batch(model: AnyNetwork, batch: _Decoded) -> Iterator[Prediction]:
+    model.eval()
+    classes, (mean, std) = model.description.classes, model.description.normalisation
     device = next(model.parameters()).device
     pixels = torch.from_numpy(np.stack(batch.pixels)).permute(0, 3, 1, 2)
     count = len(pixels)
     nothing = torch.zeros(count, dtype=torch.int64)
-    images = ImageSet(pixels, nothing, trained.classes, nothing)
-    normalised, _ = Batches(images, count, mean=trained.mean, std=trained.std, augment=False).batch(0, 0)
+    images = ImageSet(pixels, nothing, classes, nothing)
+    normalised, _ = Batches(images, count, mean=mean, std=std, augment=False).batch(0, 0)
     with reproducible(device.type == "cpu"):
-        torch.manual_seed(trained.recipe.seed)  # for maximizers that draw noise
+        torch.manual_seed(model.description.seed)  # for maximizers that draw noise
         output = model(normalised.to(device))
     probabilities = output.logits.float().softmax(1).cpu().numpy()
     patches = entropies = None
@@ -182,7 +184,7 @@ def _predict_batch(trained: Trained, batch: _Decoded) -> Iterator[Prediction]:
     for number, name in enumerate(batch.names):
         yield Prediction(
             name=name,
-            classes=trained.classes,
+            classes=classes,
             probabilities=probabilities[number],
             patches=None if patches is None else patches[number],
             patch_entropy=None if entropies is None else float(entropies[number]),

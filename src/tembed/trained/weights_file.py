@@ -1,31 +1,31 @@
-"""Weights on disk: safetensors files that also hold the recipe, the classes and the normalisation."""
+"""Weights on disk: safetensors files that also hold the network's description."""
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import tembed
 from tembed.attachment.attached import Attached
+from tembed.attachment.building import build_attached
 from tembed.attachment.frozen import Frozen
+from tembed.attachment.sources import check_source
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import read_json, write_file
-from tembed.lab.data.readers.reading import Fit
-from tembed.lab.training.hardware import Hardware
-from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.run import Run
+from tembed.models.description import Description
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
-from tembed.models.origin import Origin
 from tembed.models.registry import canonical_name, create_model
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
-from tembed.trained.hub_folder import is_pretrained, read_pretrained
+from tembed.trained.determinism import choose_device
 
 KIND = "weights"
+BEST = "best.safetensors"
+"""The weights of a run folder."""
 MAX_INPUT_SIZE = 2048
 """Largest side of the images that a weights file may ask for; it decides how much memory and time its use takes."""
 AnyNetwork = Network | Attached | Frozen
@@ -34,179 +34,73 @@ WRAPPERS = ("_orig_mod", "module", "_forward_module")
 """Prefixes that torch.compile, data parallelism and launchers add to the names of what they wrap."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A model and what is needed to use it: ``mean`` and ``std`` normalise its images, with pixels from 0 to 1.
-
-    ``input_size`` is the images' shorter side. ``about`` holds the other fields of the file: the epoch, its accuracy.
-    """
-
-    model: AnyNetwork
-    recipe: Recipe
-    classes: tuple[str, ...]
-    input_size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    about: dict[str, Any]
-
-    @property
-    def fit(self) -> Fit:
-        """How an oblong picture becomes a square for this network: as in the import of its dataset."""
-        fit: Any = self.about.get("fit")
-        return fit if fit in get_args(Fit) else "crop"
-
-    def __repr__(self) -> str:
-        trained = f"{self.recipe.model} on {self.recipe.data}"
-        return f"Trained({trained}, {len(self.classes)} classes, {self.input_size}x{self.input_size})"
+# --- writing
 
 
 def save_weights(
-    path: str | Path, tensors: Mapping[str, Tensor], record: dict[str, Any], *, half: bool = False
+    path: str | Path, tensors: Mapping[str, Tensor], description: Description, *, half: bool = False
 ) -> None:
-    """Write a weights file. ``record`` has the fields of `Trained` as plain values.
+    """Write a weights file.
 
     ``half`` stores matrices and kernels in half precision. Vectors (biases and statistics) stay in full precision:
     they are small, and a variance may be out of range.
     """
-    plain = plain_names(tensors)
-    if half:
-        plain = {name: tensor.half() if tensor.ndim > 1 else tensor for name, tensor in plain.items()}
-    write_file(Path(path), checksummed_bytes(plain, {**record, "kind": KIND}))
+    _write(Path(path), tensors, description.plain(), half)
 
 
 def export_weights(source: str | Path, path: str | Path, *, half: bool = False) -> None:
     """Copy the weights of a run or a file to another file, in half precision if asked for."""
     tensors, record = read_checksummed(find_weights(source), KIND)
-    save_weights(path, tensors, record, half=half)
+    _write(Path(path), tensors, record, half)
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], record: dict[str, Any], half: bool) -> None:
+    named = unwrapped_names(tensors)
+    if half:
+        named = {name: tensor.half() if tensor.ndim > 1 else tensor for name, tensor in named.items()}
+    write_file(path, checksummed_bytes(named, {**record, "kind": KIND}))
+
+
+# --- reading
 
 
 def load(source: str | Path) -> AnyNetwork:
     """The trained model of a run folder, a weights file, or shipped weights such as ``"rn26-embed/cifar10"``.
 
-    A folder of `tembed.save_pretrained` works too. The model is in evaluation mode. `load_trained` also gives its
-    recipe, classes and normalisation.
+    A folder of `tembed.save_pretrained` works too. The model is in evaluation mode. ``model.description`` has its
+    classes, normalisation, recipe and scores.
     """
-    path, tensors, record = _read(source)
-    if record.get("recipe") is None and "model" in record:
-        return _load_untrained(path, tensors, record)
-    return _load_trained(path, tensors, record).model
+    from tembed.trained.hub import is_pretrained, read_pretrained
 
-
-def load_trained(source: str | Path) -> Trained:
-    """Like `load`, but with everything else that the file holds."""
-    path, tensors, record = _read(source)
-    if record.get("recipe") is None and "model" in record:
-        raise TembedError(f"{path} has no recipe, so the training of its weights is unknown: only tembed.load opens it")
-    return _load_trained(path, tensors, record)
-
-
-def _read(source: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Where the weights are, their tensors, and their record."""
     if is_pretrained(Path(source)):
-        return Path(source), *read_pretrained(Path(source))
-    path = find_weights(source)
-    tensors, record = read_checksummed(path, KIND)
-    return path, tensors, record | _result_of(path, record)
-
-
-def _result_of(path: Path, record: dict[str, Any]) -> dict[str, Any]:
-    """The result of the run whose best weights these are: result.json of a run folder, NAME.json of shipped weights."""
-    beside = path.with_name("result.json") if path.name == "best.safetensors" else path.with_suffix(".json")
-    result = read_json(beside) if beside.is_file() else None
-    known = isinstance(result, dict) and result.get("best_epoch") == record.get("epoch")
-    return {"result": result} if known else {}
-
-
-def _load_trained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> Trained:
-    recipe = _registered_recipe(path, record)
+        path = Path(source)
+        tensors, record = read_pretrained(path)
+    else:
+        path = find_weights(source)
+        tensors, record = read_checksummed(path, KIND)
+        record |= _result_beside(path, record)
     try:
-        classes, size = _classes_and_size(record)
-        mean, std = (_triple(record[key]) for key in ("mean", "std"))
-        _check_values(tensors, size, mean, std)
-        model = build(recipe, len(classes), size)
+        description = Description.from_plain(record)
+    except TembedError as error:
+        raise TembedError(f"{path} does not hold the weights that it describes ({error})") from None
+    _check_known(path, description.model)
+    try:
+        _check_values(tensors, description)
+        model = build(description)
         fill(model, tensors)
     except Exception as error:  # a checksum is not a signature, so the file may hold anything
         raise TembedError(f"{path} does not hold the weights that it describes ({first_line(error)})") from None
-    about = _others(record)
-    known = (recipe.model_options(), classes, mean, std, recipe.plain(), about)
-    model.origin = Origin(recipe.model, size, *known, checksum(model.state_dict()))
-    return Trained(model.eval(), recipe, classes, size, mean, std, about)
-
-
-Source = str | Path | Run | Trained | AnyNetwork
-"""What `as_trained` takes: what `load` takes, an open run, a `Trained`, or a model that `load` returned."""
-
-
-def named(source: Source) -> str:
-    """The source as an error message names it."""
-    if isinstance(source, Run):
-        return str(source.folder)
-    return str(source) if isinstance(source, str | Path) else "this model"
-
-
-def as_trained(source: Source, accelerator: str = "auto") -> Trained:
-    """The trained model of any source, on a GPU if there is one and ``accelerator`` allows it."""
-    if isinstance(source, AnyNetwork):
-        trained = _of_model(source)
-    elif isinstance(source, Trained):
-        trained = source
-    else:
-        trained = load_trained(source.folder if isinstance(source, Run) else source)
-    device = Hardware(accelerator=accelerator).complete().accelerator  # type: ignore[arg-type]  # complete checks it
-    trained.model.to(device)
-    return trained
-
-
-def _of_model(model: AnyNetwork) -> Trained:
-    """The model with what `load` noted about it."""
-    known = model.origin
-    if known is None or known.recipe is None or known.classes is None or known.mean is None or known.std is None:
-        raise TembedError(
-            "this model does not know its classes and normalisation: give a run, a model from tembed.load, or a "
-            "tembed.trained.Trained"
-        )
-    recipe = Recipe.from_plain(known.recipe)
-    return Trained(model, recipe, known.classes, known.input_size, known.mean, known.std, known.about)
-
-
-def _check_values(tensors: Mapping[str, Tensor], size: int, mean: Sequence[float], std: Sequence[float]) -> None:
-    """Raise `TembedError` for values that would give wrong results, or none in any reasonable time."""
-    if size > MAX_INPUT_SIZE:
-        raise TembedError(f"it is for images of {size} pixels, and the largest size is {MAX_INPUT_SIZE}")
-    if not all(map(math.isfinite, mean)):
-        raise TembedError(f"its mean {mean} is not finite")
-    if not all(0 < value < math.inf for value in std):
-        raise TembedError(f"its std {std} is not positive and finite")
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise TembedError(f"{name} is not finite")
-
-
-def _load_untrained(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> Network:
-    """The model of a folder that does not know its training."""
-    name = str(record["model"])
-    _check_registered(path, name)
-    try:
-        classes, size = _classes_and_size(record)
-        mean, std = (None if record[key] is None else _triple(record[key]) for key in ("mean", "std"))
-        _check_values(tensors, size, mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0))
-        model = create_model(name, len(classes), size, **record["options"])
-        fill(model, tensors)
-    except Exception as error:  # as above
-        raise TembedError(f"{path} does not hold the weights that it describes ({first_line(error)})") from None
-    known = (record["options"], classes, mean, std, None, _others(record))
-    model.origin = Origin(name, size, *known, checksum(model.state_dict()))
+    model.description = dataclasses.replace(description, weights_sha256=checksum(model.state_dict()))
     return model.eval()
 
 
-def _others(record: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a record that describe neither the network nor its input."""
-    named = ("kind", "recipe", "classes", "input_size", "mean", "std", "model", "options")
-    return {key: value for key, value in record.items() if key not in named}
-
-
-def _classes_and_size(record: dict[str, Any]) -> tuple[tuple[str, ...], int]:
-    return tuple(str(name) for name in record["classes"]), int(record["input_size"])
+def build(description: Description) -> AnyNetwork:
+    """The network of a description, freshly initialised. An attached one has no particular weights."""
+    classes, name = len(description.classes), description.model
+    if is_foreign(name):
+        return build_attached(name, classes, description.input_size, description.options)
+    model = create_model(name, classes, description.input_size, **description.options)
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # like the batches
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -222,58 +116,66 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict(dict(tensors))
 
 
-def _registered_recipe(path: Path, record: dict[str, Any]) -> Recipe:
-    """The recipe of a weights file, if its network is known here."""
-    try:
-        recipe = Recipe.from_plain(record.get("recipe"))
-    except TembedError as error:
-        raise TembedError(f"{path} does not hold the weights that it describes ({error})") from None
-    _check_registered(path, recipe.model)
-    return recipe
+def _result_beside(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """The result of the run whose best weights these are: result.json of a run folder, NAME.json of shipped weights."""
+    beside = path.with_name("result.json") if path.name == BEST else path.with_suffix(".json")
+    result = read_json(beside) if beside.is_file() else None
+    known = isinstance(result, dict) and result.get("best_epoch") == record.get("epoch")
+    return {"result": result} if known else {}
 
 
-def _check_registered(path: Path, model: str) -> None:
+def _check_known(path: Path, model: str) -> None:
+    """Raise `TembedError` unless this network can be built here."""
     try:
         canonical_name(model)
     except TembedError as error:
         hint = "if a plugin registers this network, load it with --plugin MODULE"
         raise TembedError(f"{path}: {error}; {hint}") from None
     if is_foreign(model):
-        from tembed.attachment.sources import check_source
-
         try:
             check_source(parse_foreign(model))
         except TembedError as error:
             raise TembedError(f"{path}: {error}") from None
 
 
-def build(recipe: Recipe, classes: int, input_size: int) -> AnyNetwork:
-    """The network of a complete recipe, freshly initialised. An attached one has no particular weights."""
-    if is_foreign(recipe.model):
-        from tembed.lab.training.attached_network import build_empty
+def _check_values(tensors: Mapping[str, Tensor], description: Description) -> None:
+    """Raise `TembedError` for values that would give wrong results, or none in any reasonable time."""
+    if not description.classes:
+        raise TembedError("it names no classes")
+    if not 1 <= description.input_size <= MAX_INPUT_SIZE:
+        size = description.input_size
+        raise TembedError(f"it is for images of {size} pixels, and the largest size is {MAX_INPUT_SIZE}")
+    mean, std = description.mean, description.std
+    if mean is not None and not all(map(math.isfinite, mean)):
+        raise TembedError(f"its mean {mean} is not finite")
+    if std is not None and not all(0 < value < math.inf for value in std):
+        raise TembedError(f"its std {std} is not positive and finite")
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise TembedError(f"{name} is not finite")
 
-        return build_empty(recipe, classes, input_size)
-    model = create_model(recipe.model, classes, input_size, **recipe.model_options())
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # like the batches
+
+# --- where weights are
 
 
 def find_weights(source: str | Path) -> Path:
     """The weights file for ``source``: an existing path, or the name of shipped weights."""
     path = Path(source)
     if path.is_dir():
-        best = Run.open(path).best_path
-        if not best.exists():
+        if not (path / "recipe.json").is_file():
+            raise TembedError(f"{path} is not a run folder: it has no recipe.json")
+        if not (path / BEST).exists():
             raise TembedError(f"{path} has no weights yet: it has not finished an epoch")
-        return best
+        return path / BEST
     if path.exists():
         return path
-    found = shipped().get(str(source))
-    if found is None:
-        names = ", ".join(shipped()) or "none"
+    known = shipped()
+    if str(source) not in known:
         raise TembedError(
-            f"{str(source)!r} is not a run folder, a weights file or the name of shipped weights; shipped: {names}"
+            f"{str(source)!r} is not a run folder, a weights file or the name of shipped weights; shipped: "
+            f"{', '.join(known) or 'none'}"
         )
-    return found
+    return known[str(source)]
 
 
 def shipped() -> dict[str, Path]:
@@ -282,7 +184,7 @@ def shipped() -> dict[str, Path]:
     return {f"{path.parent.name}/{path.stem}": path for path in sorted(folder.glob("*/*.safetensors"))}
 
 
-def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def unwrapped_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors under the names that they have in the unwrapped model: without wrappers that all names begin with."""
     names = list(tensors)
     while names and (prefix := f"{names[0].partition('.')[0]}.")[:-1] in WRAPPERS:
@@ -292,6 +194,37 @@ def plain_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(zip(names, tensors.values(), strict=True))
 
 
-def _triple(values: Any) -> tuple[float, float, float]:
-    red, green, blue = map(float, values)
-    return red, green, blue
+# --- networks in use
+
+
+def current_description(model: nn.Module) -> Description:
+    """What is known about the weights that a network has now, which may have changed since they were loaded."""
+    description: Description = getattr(model, "description", Description())
+    if description.weights_sha256 in (None, checksum(unwrapped_names(model.state_dict()))):
+        return description
+    return description.changed()
+
+
+Loadable = Any
+"""What `as_network` takes: what `load` takes, an open run, or a network that `load` returned."""
+
+
+def name_of(source: Loadable) -> str:
+    """The source as an error message names it."""
+    folder = getattr(source, "folder", source)
+    return str(folder) if isinstance(folder, str | Path) else "this model"
+
+
+def as_network(source: Loadable, accelerator: str = "auto") -> AnyNetwork:
+    """The network of any source, on a GPU if there is one and ``accelerator`` allows it.
+
+    Raises `TembedError` if its classes or its normalisation are unknown.
+    """
+    given: Any = getattr(source, "folder", source)
+    model = given if isinstance(given, nn.Module) else load(given)
+    if not isinstance(model, AnyNetwork) or not model.description.classes or model.description.mean is None:
+        raise TembedError(
+            "this model does not know its classes and normalisation: give a run, a weights file or a model from "
+            "tembed.load"
+        )
+    return model.to(choose_device(accelerator))

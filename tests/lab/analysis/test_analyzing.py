@@ -33,7 +33,7 @@ from tembed.lab.report.analysis_report import claim_elements, verdict_table, wri
 from tembed.lab.report.document import to_html, to_markdown
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
-from tembed.trained.weights_file import load_trained
+from tembed.lab.training.trained_networks import load_trained
 
 GROUPS = {"vehicles": ["plane", "car", "truck", "ship", "train"], "animals": ["bird", "fish", "cat", "dog", "horse"]}
 ODD = ("a|b", "<script>x</script>", "`tick`", "*star*", "two\nlines", "$x_$", "a_b_c", "&amp;", "[a](b)", "plain")

@@ -12,8 +12,9 @@ from tembed.lab.analysis.compared_runs import sort_runs
 from tembed.lab.claims.controls import untrained
 from tembed.lab.data.loading import load
 from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
-from tembed.trained.weights_file import load_trained, save_weights
+from tembed.trained.weights_file import save_weights
 
 
 @pytest.fixture(scope="module")

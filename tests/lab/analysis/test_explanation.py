@@ -22,8 +22,8 @@ from tembed.lab.analysis.figures import figure, figure_png
 from tembed.lab.analysis.heat_map import FADED, overlay, patch_centres, smooth_map
 from tembed.lab.data.readers.image_files import fitted
 from tembed.lab.training.run import Run
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
-from tembed.trained.weights_file import load_trained
 
 NAMES = ("plane", "car", "bird", "cat", "$x_$", "dog", "Tibetan mastiff", "Würstchen", "犬", "a very long name " * 4)
 

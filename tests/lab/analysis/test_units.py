@@ -14,7 +14,7 @@ from torch import nn
 
 from tembed.lab.analysis.units import BLOCK, LIMIT, SIDE, TOLERANCE, measure_points, measure_units
 from tembed.lab.data.loading import load
-from tembed.trained.weights_file import Trained, load_trained
+from tembed.lab.training.trained_networks import Trained, load_trained
 
 
 def norm(kernels: int, seed: int = 0) -> nn.BatchNorm2d:

@@ -22,7 +22,7 @@ from tembed.lab.claims.controls import (
     with_embedding,
 )
 from tembed.lab.data.loading import load
-from tembed.trained.weights_file import load_trained
+from tembed.lab.training.trained_networks import load_trained
 
 LABELS = np.repeat(np.arange(4), 3)
 

@@ -25,7 +25,7 @@ from tembed.lab.report.evaluation_figures import confusion_figure
 from tembed.lab.report.evaluation_report import class_tables, default_out, write_evaluation
 from tembed.lab.report.evaluation_sheet import TILE, patch_scores, worst_sheet
 from tembed.lab.training.evaluation import Detailed, evaluate, evaluate_in_detail
-from tembed.trained.weights_file import load_trained
+from tembed.lab.training.trained_networks import load_trained
 
 CLASSES = ("Ibizan hound", "Tibetan mastiff", "Würstchen, 犬 | <b>")
 

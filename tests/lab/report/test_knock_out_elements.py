@@ -14,7 +14,7 @@ from tembed.lab.analysis.knock_outs import VitalSigns, trained_vital_signs
 from tembed.lab.data.loading import load
 from tembed.lab.report.document import to_html, to_markdown
 from tembed.lab.report.knock_out_elements import training_history, vital_elements
-from tembed.trained.weights_file import load_trained
+from tembed.lab.training.trained_networks import load_trained
 
 OUT = {NO_EMBEDDING: KnockOut(0.88, 0.01, 0.002, 0.00001), OTHERS: KnockOut(0.885, 0.005, 0.004, 0.3, 3)}
 SIGNS = VitalSigns(4000, 0.89, 0.014, OUT, 0.25, (1.0, 2.0, 3.0), (0.5, 0.25), -0.125)

@@ -24,7 +24,8 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup, join_process_group
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, summary
-from tembed.trained.weights_file import build, load
+from tembed.lab.training.starting import build
+from tembed.trained.weights_file import load
 
 LINE = (
     "rn26-embed --data dots --preset fast --epochs 3 --batch-size 9 --start-scale 1 --averaging 0.4 --precision 64-true"

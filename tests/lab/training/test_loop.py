@@ -22,8 +22,9 @@ from tembed.lab.training.loop import Training, train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
 from tembed.lab.training.schedule import derived_seed, learning_rate
+from tembed.lab.training.starting import build
 from tembed.models.conventions import CONVENTIONS
-from tembed.trained.weights_file import build, load
+from tembed.trained.weights_file import load
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 

@@ -13,7 +13,7 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.process_group import SINGLE_PROCESS
 from tembed.lab.training.recalibration import FEW_STEPS, recalibrate, recalibrates, staleness_warning
 from tembed.lab.training.recipe import Recipe
-from tembed.trained.weights_file import build
+from tembed.lab.training.starting import build
 
 pytestmark = pytest.mark.usefixtures("use_worlds")
 

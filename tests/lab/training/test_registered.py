@@ -20,9 +20,9 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.optimizers import optimizer_names, register_optimizer
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, checkpoint_digest, run_name
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.network import Network
 from tembed.models.registry import register_model
-from tembed.trained.weights_file import load_trained
 
 pytestmark = pytest.mark.usefixtures("registries")
 

@@ -15,7 +15,8 @@ from tembed.lab.training.environment import HARDWARE, changes, environment
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, default_folder, run_name, save_summary
-from tembed.trained.weights_file import load_trained, shipped
+from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import shipped
 
 RESULTS = Path(__file__).parents[3] / "results"
 RECIPE = Recipe.fast("rn26-embed", "cifar10").complete()

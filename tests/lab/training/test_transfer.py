@@ -18,9 +18,9 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
 from tembed.lab.training.schedule import derived_seed
-from tembed.lab.training.starting import start_network
+from tembed.lab.training.starting import build, start_network
 from tembed.lab.training.transfer import PER_CLASS, load_fitting
-from tembed.trained.weights_file import build, load
+from tembed.trained.weights_file import load
 
 SOURCE = Recipe("rn26-embed", "dots", epochs=1, batch_size=16)
 STILL = {"epochs": 1, "batch_size": 16, "init_rate": 0.0, "seed": 5}

@@ -15,9 +15,9 @@ from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import train
 from tembed.lab.training.process_group import ProcessGroup
 from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.trained_networks import load_trained
 from tembed.lab.training.variance_share import measured_share
 from tembed.models.registry import create_model
-from tembed.trained.weights_file import load_trained
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 

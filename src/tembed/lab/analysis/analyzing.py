@@ -30,9 +30,9 @@ from tembed.lab.claims.separation import spaces_of
 from tembed.lab.data.catalogue import Dataset, dataset
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
+from tembed.lab.training.trained_networks import Trained, as_trained
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.registry import model_info
-from tembed.trained.weights_file import Trained, as_trained
 
 
 @dataclass(frozen=True)

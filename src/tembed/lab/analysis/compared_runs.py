@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tembed.common.errors import TembedError
 from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.trained_networks import Trained, load_trained
 from tembed.models.foreign import is_foreign, with_block
 from tembed.models.registry import canonical_name
-from tembed.trained.weights_file import Trained, load_trained
 
 Source = str | Path
 

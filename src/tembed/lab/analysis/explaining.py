@@ -14,8 +14,8 @@ from tembed.lab.analysis.figures import mixture
 from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.readers.pictures import Given, Picture, all_given, read_picture
+from tembed.lab.training.trained_networks import Source, Trained, as_trained, named
 from tembed.models.registry import model_info
-from tembed.trained.weights_file import Source, Trained, as_trained, named
 
 
 @dataclass(frozen=True)

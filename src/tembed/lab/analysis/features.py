@@ -21,10 +21,10 @@ from tembed.common.files import explained, write_file
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.environment import reproducible
+from tembed.lab.training.trained_networks import Trained
 from tembed.models.network import Block
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
-from tembed.trained.weights_file import Trained
+from tembed.trained.determinism import reproducible
 
 BATCH = 100
 GREY = 128

@@ -20,10 +20,10 @@ from tembed.lab.analysis.interventions import LEVEL, NO_EMBEDDING, KnockOut, com
 from tembed.lab.analysis.score_gradients import BATCH, Block, Fetch, gradients, logits_of
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.environment import reproducible
+from tembed.lab.training.trained_networks import Trained
 from tembed.lab.training.variance_share import measured_share
 from tembed.models.network import Network
-from tembed.trained.weights_file import Trained
+from tembed.trained.determinism import reproducible
 
 IMAGES, IMAGES_UNCUT, IMAGES_FAST = 4000, 1000, 250
 """Maximum number of images of `trained_vital_signs`; fewer where every knock-out needs the whole network."""

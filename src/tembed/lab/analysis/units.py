@@ -19,9 +19,9 @@ from tembed.block import FeatureEmbedding
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.environment import reproducible
+from tembed.lab.training.trained_networks import Trained
 from tembed.maximizers.calibrate import visited_units
-from tembed.trained.weights_file import Trained
+from tembed.trained.determinism import reproducible
 
 BATCH = 50
 SIDE = 4

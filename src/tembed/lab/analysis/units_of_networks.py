@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.units import Unit, measure_units
 from tembed.lab.data.image_set import ImageSet
-from tembed.trained.weights_file import Trained
+from tembed.lab.training.trained_networks import Trained
 
 
 @dataclass(frozen=True)

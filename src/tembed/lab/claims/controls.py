@@ -14,8 +14,9 @@ from tembed.common.arrays import Floats, Int64
 from tembed.lab.analysis.features import Features
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.environment import reproducible
-from tembed.trained.weights_file import Trained, build
+from tembed.lab.training.starting import build
+from tembed.lab.training.trained_networks import Trained
+from tembed.trained.determinism import reproducible
 
 UNTRAINED = 5
 """Untrained networks: enough to see how much they differ from each other."""

@@ -25,8 +25,8 @@ from tembed.lab.training.inputs import EVAL_BATCH
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.schedule import image_side
+from tembed.lab.training.starting import build
 from tembed.loss import EmbeddingLoss
-from tembed.trained.weights_file import build
 
 MEASURED_SECONDS = 1.0
 """How long to repeat a training step, in seconds."""

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tembed.common.errors import counted
@@ -11,11 +10,11 @@ from tembed.lab.claims.seed_statistics import Sample
 from tembed.lab.data.catalogue import dataset, list_datasets
 from tembed.lab.report.records import Record
 from tembed.lab.training.recipe import PRESETS, Recipe
-from tembed.models.registry import list_models, model_info
+from tembed.lab.training.settings import DataSettings, NetworkSettings, TrainingSettings, names_of
+from tembed.models.registry import model_info
 
-LOSS_AND_CONSTANTS = ("weight", "mu", "eta", "eps", "constants")
-"""Fields of a recipe that describe the loss and the maximizer's constants."""
 IDENTITY = ("model", "data", "seed")
+"""Fields of a recipe that neither the network's options nor the regime contain."""
 
 Regime = tuple[tuple[str, Any], ...]
 
@@ -68,27 +67,21 @@ def make_cells(records: Iterable[Record]) -> list[Cell]:
     return [Cell(recipe, sha256, images, tuple(runs)) for (recipe, sha256, images), runs in groups.items()]
 
 
-@cache
 def network_fields() -> tuple[str, ...]:
-    """The fields of a recipe that describe the network and its loss: options of some registered network, and constants.
-
-    All other fields but `IDENTITY` belong to the regime.
-    """
-    options = {option for model in list_models() for option in model_info(model).options}
-    names = [field.name for field in dataclasses.fields(Recipe)]
-    return tuple(name for name in names if name in options or name in LOSS_AND_CONSTANTS)
+    """The fields of a recipe that describe the network and its loss, except for its name."""
+    return tuple(name for name in names_of(NetworkSettings) if name not in IDENTITY)
 
 
 def standard(recipe: Recipe) -> Recipe:
     """This recipe with the network and the loss of Table 1."""
-    defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(Recipe) if f.name in network_fields()}
-    return dataclasses.replace(recipe, **defaults).complete()
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe) if field.name in network_fields()}
+    return dataclasses.replace(recipe, **defaults).complete()  # type: ignore[arg-type]
 
 
 def regime_of(recipe: Recipe) -> Regime:
     """Everything that determines a training except the network, the data and the seed."""
-    values = dataclasses.asdict(recipe)
-    return tuple((name, value) for name, value in values.items() if name not in (*network_fields(), *IDENTITY))
+    names = (*names_of(DataSettings), *names_of(TrainingSettings))
+    return tuple((name, getattr(recipe, name)) for name in names if name not in IDENTITY)
 
 
 def describe(recipe: Recipe, without: tuple[str, ...] = ()) -> str:

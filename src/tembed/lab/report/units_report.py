@@ -20,8 +20,8 @@ from tembed.lab.data.loading import load
 from tembed.lab.report.analysis_report import claim_elements
 from tembed.lab.report.document import Element, Heading, Text, write_document
 from tembed.lab.report.unit_elements import unit_elements
+from tembed.lab.training.trained_networks import Trained, as_trained, load_trained
 from tembed.models.registry import model_info
-from tembed.trained.weights_file import Trained, as_trained, load_trained
 
 TITLE = "What BN-ReLU does"
 

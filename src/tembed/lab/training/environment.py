@@ -6,14 +6,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
-from torch.utils import deterministic
 
 import tembed
 from tembed import kernels as ops
@@ -86,25 +83,6 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor()
-
-
-@contextmanager
-def reproducible(deterministic_only: bool = True) -> Iterator[None]:
-    """Use deterministic operations only, and restore torch's global generator afterwards.
-
-    On a GPU some operations of the networks have no deterministic form; ``deterministic_only=False`` allows them.
-    """
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    fill = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with torch.random.fork_rng(devices=[]):
-        torch.use_deterministic_algorithms(deterministic_only or before)
-        deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            torch.use_deterministic_algorithms(before, warn_only=warn_only)
-            deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)

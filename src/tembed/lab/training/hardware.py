@@ -49,7 +49,9 @@ class Hardware:
         for name in ("devices", "nodes"):
             if (number := getattr(self, name)) is not None and number < 1:
                 raise TembedError(f"`{name}` is {number}; it must be at least 1")
-        full = dataclasses.replace(self, accelerator=_accelerator(self.accelerator), **_counts(self))
+        from tembed.trained.determinism import choose_device  # imports torch
+
+        full = dataclasses.replace(self, accelerator=choose_device(self.accelerator), **_counts(self))
         if full.accelerator == "cuda":
             _check_gpus(full)
         elif full.precision == "16-mixed":
@@ -100,15 +102,6 @@ def _counts(asked: Hardware) -> dict[str, Any]:
                 "torchrun other numbers"
             )
     return started
-
-
-def _accelerator(asked: str) -> Literal["cpu", "cuda"]:
-    import torch
-
-    available = torch.cuda.is_available()
-    if asked == "cuda" and not available:
-        raise TembedError("`accelerator` is cuda, but torch finds no GPU here; leave it out to compute on the CPU")
-    return "cuda" if available and asked != "cpu" else "cpu"
 
 
 def _check_gpus(full: Hardware) -> None:

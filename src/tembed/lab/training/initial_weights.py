@@ -10,10 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tembed.attachment.attached import Attached
 from tembed.common.errors import TembedError, first_line
 from tembed.trained.checksummed import read_checksummed
-from tembed.trained.weights_file import KIND, find_weights, plain_names
+from tembed.trained.weights_file import KIND, find_weights, unwrapped_names
 
 RANDOM = "random"
 NESTED = ("state_dict_ema", "state_dict", "model_state_dict", "model")
@@ -38,7 +37,7 @@ def read_weights(source: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]
     tensors = {str(name): value for name, value in content.items()} if isinstance(content, Mapping) else {}
     if not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise TembedError(f"{path} does not hold a state dict: give a file with tensors by name")
-    return plain_names(tensors), {}
+    return unwrapped_names(tensors), {}
 
 
 def _is_foreign_file(path: Path) -> bool:
@@ -93,32 +92,3 @@ def _is_head(text: str, wanted: Mapping[str, Tensor]) -> bool:
     """Whether a tensor that does not fit belongs to the last layer with weights."""
     last = list(wanted)[-1].rpartition(".")[0]
     return text.split(" ")[0].rpartition(".")[0] == last
-
-
-def behind_the_layer(trunk: Attached, x: Tensor) -> set[str]:
-    """Names of the tensors of ``trunk.model`` that a pass to its layer does not need.
-
-    Only modules beside the path to the layer count, because some modules use the weights of their children without
-    calling them.
-    """
-    entered: set[str] = set()
-    modules = dict(trunk.model.named_modules())
-    handles = [
-        module.register_forward_pre_hook(lambda module, inputs, name=name: entered.add(name))
-        for name, module in modules.items()
-    ]
-    try:
-        with torch.no_grad():
-            trunk.eval().features(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    words = trunk.at.split(".")
-    path = {".".join(words[:length]) for length in range(len(words))}
-    parents = {name: name.rpartition(".")[0] for name in modules if name}
-    skipped = [
-        name
-        for name, parent in parents.items()
-        if parent in path and not any(each == name or each.startswith(f"{name}.") for each in entered)
-    ]
-    return {name for name in trunk.model.state_dict() if any(name.startswith(f"{each}.") for each in skipped)}

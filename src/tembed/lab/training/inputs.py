@@ -15,9 +15,9 @@ from tembed.lab.data.loading import load
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.schedule import derived_seed, image_side
+from tembed.lab.training.starting import build
 from tembed.models.conventions import CONVENTIONS
 from tembed.models.foreign import is_foreign
-from tembed.trained.weights_file import build
 
 EVAL_BATCH = 200
 
@@ -56,9 +56,9 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
     if not CONVENTIONS[recipe.conventions].divides_by_std:
         std = (1.0, 1.0, 1.0)
     if is_foreign(recipe.model):
-        from tembed.lab.training.attached_network import normalisation
+        from tembed.lab.training.starting import expected_normalisation
 
-        mean, std = normalisation(recipe, len(train.classes), min(splits.train.size)) or (mean, std)
+        mean, std = expected_normalisation(recipe, len(train.classes), min(splits.train.size)) or (mean, std)
     common: dict[str, Any] = {
         "mean": mean,
         "std": std,

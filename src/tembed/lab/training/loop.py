@@ -19,7 +19,6 @@ from tembed.common.progress import Progress
 from tembed.lab.data.batches import Batches
 from tembed.lab.training.averaging import Averaging
 from tembed.lab.training.compiling import compile_stages
-from tembed.lab.training.environment import reproducible
 from tembed.lab.training.evaluation import Evaluation, evaluate_batches
 from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
 from tembed.lab.training.inputs import Inputs, balancing_weights, load_inputs, resized
@@ -38,6 +37,7 @@ from tembed.lab.training.transfer import slow_down
 from tembed.lab.training.variance_share import measured_share
 from tembed.loss import EmbeddingLoss
 from tembed.models.conventions import CONVENTIONS
+from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork
 
 CHECKPOINT_SECONDS = 60.0

@@ -5,105 +5,33 @@ defaults instead; `PRESETS` lists them and says what each changes and why.
 """
 
 import dataclasses
-import difflib
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from tembed.common.errors import TembedError, one_line
-from tembed.paper import LAMBDA
+from tembed.common.plain_values import choices, fits
+from tembed.lab.training.settings import (
+    MARGIN_CONSTANTS,
+    MAXIMIZER,
+    DataSettings,
+    NetworkSettings,
+    TrainingSettings,
+    check_name,
+    check_ranges,
+    nearest,
+)
 
 WARMUP = 0.2
 """Share of a one-cycle run during which the rate rises."""
-MAX_EPOCHS = 1_000_000
-MAXIMIZER = "bn-relu"
-MARGIN_CONSTANTS = ("mu", "eta", "eps")
-"""The paper's constants of a maximizer, which have fields of their own."""
-
-Constants = tuple[tuple[str, float], ...]
-Split = Literal["paper", "official"]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What is trained, on what, and how. None means "what suits the model and the data"; `complete` fills it in."""
+class Recipe(TrainingSettings, DataSettings, NetworkSettings):
+    """All three parts. None means "what suits the model and the data"; `complete` fills it in."""
 
     model: str
-    """a network of `tembed models`, or the paper's label for it; or timm:NAME@LAYER, or my.module:factory@LAYER"""
     data: str
-    """a dataset of `tembed data list`"""
-    epochs: int = 200
-    """passes over the training images, at most; the paper does not say how many"""
-    patience: int | None = None
-    """stop after this many epochs without a better validation accuracy"""
-    train_images: int | None = None
-    """train on this many images only, drawn evenly from the classes"""
-    seed: int = 0
-    """decides the initial weights, the order, the augmentation and the maximizer's noise"""
-    split: Split | None = None
-    """paper: pooled, 65/15/20 (§4); official: the data's own subsets, the default for imported data that has them"""
-    split_seed: int = 0
-    """decides the random split, and which images `train_images` selects"""
-
-    init: str | None = None
-    """weights to start from: a run, a weights file or shipped weights; for an attached network also random"""
-    init_rate: float = 1.0
-    """learning rate of the weights that the network starts from, as a share of that of the new ones"""
-    image_size: int | None = None
-    """resize the images to this shorter side for an attached network"""
-    freeze: bool = False
-    """keep an attached network as it is up to its layer, and train only the block and a new linear head behind it"""
-
-    batch_size: int = 32
-    """images per step (§4)"""
-    lr: float = 1e-3
-    """learning rate (§4); with a schedule, the highest one"""
-    optimizer: str = "adam"
-    """adam: decay in the gradient (§4); adam-kernels: the same for convolution kernels only; adamw: decoupled decay;
-    muon: orthogonal steps for kernels, adamw for others"""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """decay rates of Adam's two means (§4); the first is also Muon's momentum"""
-    weight_decay: float = 1e-4
-    """L2 decay of all weights (§4)"""
-    schedule: Literal["constant", "one-cycle", "plateau"] = "constant"
-    """one-cycle: linear warm-up, then a cosine to zero; plateau: halved after 5 epochs without a better validation
-    accuracy; the paper names no schedule"""
-    warmup: float | None = None
-    """share of the run during which a one-cycle rate rises (default: 0.2)"""
-    start_scale: float = 1.0
-    """side of the training images in the first epoch, as a share of the full side; it grows to the full side"""
-    flips: Literal["random", "alternating"] = "random"
-    """random: each image is mirrored with probability one half (§4); alternating: in every other epoch"""
-    averaging: float = 0.0
-    """share of the run at its end over which the weights are averaged; the averages are validated and tested"""
-    label_smoothing: float = 0.0
-    """share of every target that is spread evenly over all classes"""
-    balanced: bool = False
-    """give every class the same total weight in the loss, however many training images it has"""
-
-    conventions: Literal["torch", "keras"] = "torch"
-    """keras: batch norm, initial weights, Adam's eps, input scaling, gradient clipping and projection shortcuts as in
-    neighbouring code of the paper's authors; the paper names none of them"""
-    weight: float | None = None
-    """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
-    softmax_on_bn: bool | None = None
-    """the block's soft-max takes normalised scores (appendix A): on for cifar10 only"""
-    smooth_shortcut: bool | None = None
-    """2x2 mean before the block's shortcut (appendix A): on for cifar10 only, in RN and WRN"""
-    norm_shortcut: bool = False
-    """batch norm before the block's shortcut, which keeps the share of f' larger; not in the paper"""
-    maximizer: str | None = None
-    """what follows the 3x3 convolutions of RN (§4.1): bn-relu (default), entropic, perturbed(-sampled), one-hot"""
-    mu: float | None = None
-    """threshold of the maximizer (default: 2.5)"""
-    eta: float | None = None
-    """scale of the maximizer (default: 17)"""
-    eps: float | None = None
-    """sharpness of the maximizer (default: 1)"""
-    constants: Constants = ()
-    """other constants of a registered maximizer, as pairs of name and value"""
 
     @classmethod
     def paper(cls, model: str, data: str, **changes: Any) -> Self:
@@ -118,11 +46,11 @@ class Recipe:
     @classmethod
     def from_preset(cls, preset: str, model: str, data: str, **changes: Any) -> Self:
         """The defaults of a preset, with these fields changed."""
-        _check_name("preset", preset, PRESETS)
+        check_name("preset", preset, PRESETS)
         for name in changes:
             if name not in _FIELDS:
-                raise TembedError(f"a recipe has no field {name!r}{_nearest(name, _FIELDS)}")
-        return cls(model, data, **(PRESETS[preset] | changes))
+                raise TembedError(f"a recipe has no field {name!r}{nearest(name, _FIELDS)}")
+        return cls(model=model, data=data, **(PRESETS[preset] | changes))
 
     @property
     def preset(self) -> str:
@@ -144,37 +72,30 @@ class Recipe:
         from tembed.models.registry import model_info
 
         check_ranges(self)
-        _check_name("optimizer", self.optimizer, optimizer_names())
+        check_name("optimizer", self.optimizer, optimizer_names())
         info = model_info(self.model)
         self._check_attached()
-        defaults: dict[str, Any] = {
-            "weight": LAMBDA,
-            "softmax_on_bn": False,
-            "smooth_shortcut": False,
-            "maximizer": MAXIMIZER,
-        }
-        for source in (dataset(self.data).tricks, info.defaults or {}):
-            for name in source:
-                if name not in defaults:
-                    raise TembedError(
-                        f"{info.name} or {self.data} has a default for {name!r}, which is not a field of a recipe"
-                        f"{_nearest(name, defaults)}"
-                    )
-            defaults |= source
         filled: dict[str, Any] = {"model": info.name}
         if self.split is None:
             from tembed.lab.data.splits import default_split  # imports NumPy and looks at the disk
 
             filled["split"] = default_split(self.data, root)
-        for name, default in defaults.items():
-            applies, given = info.has_scores if name == "weight" else name in info.options, getattr(self, name)
-            if given is not None and not applies:
-                raise TembedError(f"`{name}` does not apply to {info.name}: {_WHY_NOT[name]}; leave it out")
-            filled[name] = given if given is not None else default if applies else None
-        if self.norm_shortcut and "norm_shortcut" not in info.options:
-            raise TembedError(
-                f"`norm_shortcut` does not apply to {info.name}: {_WHY_NOT['smooth_shortcut']}; leave it out"
-            )
+        usual = {each.name: each.metadata["usual"] for each in _OPTIONS} | dataset(self.data).tricks | info.defaults
+        for name in usual:
+            if name not in {each.name for each in _OPTIONS}:
+                raise TembedError(
+                    f"{info.name} or {self.data} has a default for {name!r}, which is not an option of a recipe"
+                    f"{nearest(name, [each.name for each in _OPTIONS])}"
+                )
+        for each in _OPTIONS:
+            applies = info.has_scores if each.name == "weight" else each.name in info.options
+            given = getattr(self, each.name)
+            if given != each.default and not applies:
+                needs = each.metadata["needs"]
+                raise TembedError(f"`{each.name}` does not apply to {info.name}: it has no {needs}; leave it out")
+            if given is None and applies:
+                filled[each.name] = usual[each.name]
+        filled.setdefault("maximizer", self.maximizer)
         filled |= self._complete_constants(info.name, filled["maximizer"])
         return dataclasses.replace(_with_warmup(self), **filled)
 
@@ -204,7 +125,7 @@ class Recipe:
         from tembed import maximizers
 
         if maximizer is not None:
-            _check_name("maximizer", maximizer, maximizers.names())
+            check_name("maximizer", maximizer, maximizers.names())
         known = maximizers.constants(maximizer) if maximizer is not None else {}
         which = f"{model} with the maximizer {maximizer or MAXIMIZER}, which has no such constant"
         filled: dict[str, Any] = {}
@@ -218,16 +139,19 @@ class Recipe:
             if name in MARGIN_CONSTANTS:
                 raise TembedError(f"{name!r} in `constants` has a field of its own: give `{name}` instead")
             if name not in others:
-                raise TembedError(f"{name!r} in `constants` does not apply to {which}{_nearest(name, others)}")
+                raise TembedError(f"{name!r} in `constants` does not apply to {which}{nearest(name, others)}")
         filled["constants"] = tuple(sorted((others | dict(self.constants)).items()))
         return filled
 
     def model_options(self) -> dict[str, Any]:
-        """The options of a complete recipe for `create_model`."""
-        names = ("softmax_on_bn", "smooth_shortcut", "maximizer", *MARGIN_CONSTANTS)
-        options = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.norm_shortcut:
-            options["norm_shortcut"] = True
+        """The options of a complete recipe for `create_model`, or for an attached network."""
+        options = {
+            each.name: getattr(self, each.name)
+            for each in _OPTIONS
+            if each.name != "weight" and getattr(self, each.name) not in (None, each.default)
+        }
+        options |= {name: getattr(self, name) for name in MARGIN_CONSTANTS if getattr(self, name) is not None}
+        options |= {name: getattr(self, name) for name in ("freeze", "image_size") if getattr(self, name)}
         if self.conventions != "torch":
             options["conventions"] = self.conventions
         return options | dict(self.constants)
@@ -254,7 +178,7 @@ class Recipe:
             values.setdefault("optimizer", "adamw" if decoupled else "adam")
         for name in values:
             if name not in _FIELDS:
-                raise TembedError(f"a recipe has no field {name!r}{_nearest(str(name), _FIELDS)}")
+                raise TembedError(f"a recipe has no field {name!r}{nearest(str(name), _FIELDS)}")
         for name in ("model", "data"):
             if name not in values:
                 raise TembedError(f"this recipe has no {name!r}; every recipe needs one")
@@ -264,10 +188,8 @@ class Recipe:
         for name, value in values.items():
             if isinstance(value, str) and not _is_name(value, is_file=name == "data"):
                 raise TembedError(f"{name} cannot be {value!r} in a recipe: it is not a name")
-            if not _fits(value, hints[name]):
-                raise TembedError(
-                    f"{name} cannot be {value!r} in a recipe{_nearest(str(value), _choices(hints[name]))}"
-                )
+            if not fits(value, hints[name]):
+                raise TembedError(f"{name} cannot be {value!r} in a recipe{nearest(str(value), choices(hints[name]))}")
         betas, constants = tuple(values.get("betas", cls.betas)), tuple(map(tuple, values.get("constants", ())))
         recipe = cls(**(values | {"betas": betas, "constants": constants}))
         check_ranges(recipe)
@@ -280,6 +202,8 @@ class Recipe:
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
+_OPTIONS = [field for field in dataclasses.fields(NetworkSettings) if "usual" in field.metadata]
+"""The fields that apply to some networks only."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -310,60 +234,6 @@ docs/recipes.md shows the trials behind ``fast``, each run once.
 _PRESET_DEFAULTS = {"warmup": None} | {name: _FIELDS[name].default for preset in PRESETS.values() for name in preset}
 """The paper's value of every field that some preset changes."""
 
-_WHY_NOT = {
-    "weight": "it has no patch scores",
-    "softmax_on_bn": "it has no block with mixing weights",
-    "smooth_shortcut": "it has no block with a convolution on its shortcut",
-    "maximizer": "unlike the RN networks, it has no slot for a maximizer",
-}
-
-
-def check_ranges(recipe: Recipe) -> None:
-    """Raise `TembedError` if a number of the recipe is out of range or a fixed choice is unknown."""
-    r, finite = recipe, math.isfinite
-    for name, valid, must in (
-        ("epochs", 1 <= r.epochs <= MAX_EPOCHS, f"from 1 to {MAX_EPOCHS:,}"),
-        ("patience", r.patience is None or r.patience >= 1, "at least 1"),
-        ("train_images", r.train_images is None or r.train_images >= 1, "at least 1"),
-        ("seed", r.seed >= 0, "at least 0"),
-        ("split_seed", r.split_seed >= 0, "at least 0"),
-        ("batch_size", r.batch_size >= 1, "at least 1"),
-        ("image_size", r.image_size is None or r.image_size >= 8, "at least 8"),
-        ("lr", 0 < r.lr < math.inf, "positive"),
-        ("init_rate", 0 <= r.init_rate <= 1, "from 0 to 1"),
-        ("betas", all(0 <= beta < 1 for beta in r.betas), "from 0 to below 1"),
-        ("weight_decay", 0 <= r.weight_decay < math.inf, "at least 0"),
-        ("warmup", r.warmup is None or 0 <= r.warmup < 1, "from 0 to below 1"),
-        ("start_scale", 0.25 <= r.start_scale <= 1, "from 0.25 to 1"),
-        ("averaging", 0 <= r.averaging <= 1, "from 0 to 1"),
-        ("label_smoothing", 0 <= r.label_smoothing < 1, "from 0 to below 1"),
-        ("weight", r.weight is None or 0 <= r.weight <= 1, "from 0 to 1"),
-        ("mu", r.mu is None or finite(r.mu), "finite"),
-        ("eta", r.eta is None or 0 < r.eta < math.inf, "positive and finite"),
-        ("eps", r.eps is None or 0 < r.eps < math.inf, "positive and finite"),
-        ("constants", all(finite(value) for _, value in r.constants), "finite"),
-        ("constants", len(dict(r.constants)) == len(r.constants), "free of repeated names"),
-    ):
-        if not valid:
-            raise TembedError(f"`{name}` is {getattr(r, name)}; it must be {must}")
-    if r.split is not None:
-        _check_name("split", r.split, get_args(Split))
-    for name in ("schedule", "flips", "conventions"):
-        _check_name(name, getattr(r, name), get_args(_FIELDS[name].type))
-
-
-def _check_name(field: str, value: str, known: Iterable[str]) -> None:
-    known = list(known)
-    if value not in known:
-        hint = _nearest(str(value), known) or f"; it must be one of {', '.join(known)}"
-        raise TembedError(f"`{field}` is {value!r}, which is unknown{hint}")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?``, or nothing if no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
 
 def _is_name(text: str, is_file: bool) -> bool:
     """Whether a text from a file can be printed and, if ``is_file``, be a part of the name of a file."""
@@ -373,28 +243,6 @@ def _is_name(text: str, is_file: bool) -> bool:
 def _pairs(values: Any) -> Any:
     """The pairs of a table of constants. Anything else is returned unchanged, to be refused later."""
     return tuple(sorted(values.items())) if isinstance(values, dict) else values
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of a field's type."""
-    kinds = get_args(hint)
-    if get_origin(hint) is Literal:
-        return value in kinds
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple):
-            return False
-        if kinds[-1] is Ellipsis:
-            return all(_fits(each, kinds[0]) for each in value)
-        return len(value) == len(kinds) and all(map(_fits, value, kinds))
-    if kinds:  # a union
-        return any(_fits(value, kind) for kind in kinds)
-    return type(value) is hint or (hint is float and type(value) is int)
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    """The values of a fixed choice, also of one that may be None."""
-    kinds = get_args(hint)
-    return kinds if get_origin(hint) is Literal else tuple(choice for kind in kinds for choice in _choices(kind))
 
 
 def _with_warmup(recipe: Recipe) -> Recipe:

@@ -1,7 +1,6 @@
 """Reads and writes the run folder during training: resuming, saving, and the files derived from the state."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -16,6 +15,7 @@ from tembed.lab.training.process_group import ProcessGroup
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, checkpoint_digest
 from tembed.lab.training.state import State, gather, restore
+from tembed.models.description import Description
 from tembed.trained.weights_file import save_weights
 
 
@@ -78,18 +78,20 @@ class RunStorage:
         self._check_folder()
         splits, best = self.inputs.splits, state.best_metrics
         self.run.write_metrics(state.metrics)
-        record: dict[str, Any] = {
-            "recipe": self.recipe.plain(),
-            "classes": list(self.inputs.classes),
-            "input_size": self.inputs.side,
-            "mean": list(self.inputs.train.mean),
-            "std": list(self.inputs.train.std),
-            "data_sha256": splits.sha256,
-            "fit": splits.fit,
-            "epoch": best["epoch"],
-            "val_accuracy": best["val_accuracy"],
-        }
-        save_weights(self.run.best_path, {**self.frozen, **state.best}, record)
+        description = Description(
+            model=self.recipe.model,
+            options=self.recipe.model_options(),
+            input_size=self.inputs.side,
+            classes=self.inputs.classes,
+            mean=self.inputs.train.mean,
+            std=self.inputs.train.std,
+            fit=splits.fit,
+            recipe=self.recipe.plain(),
+            data_sha256=splits.sha256,
+            epoch=best["epoch"],
+            val_accuracy=best["val_accuracy"],
+        )
+        save_weights(self.run.best_path, {**self.frozen, **state.best}, description)
 
     def write_result(self, state: State, test: Evaluation) -> None:
         """Write the result of the run: the best epoch, and the test of its weights."""

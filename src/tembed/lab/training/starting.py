@@ -1,19 +1,33 @@
 """The network that a run starts with, and what its folder records about a network from elsewhere."""
 
+import warnings
 from typing import Any, NamedTuple
 
+import torch
+
+from tembed.attachment.attached import Attached
+from tembed.attachment.attaching import AttachWarning
+from tembed.attachment.building import assemble, source_of
 from tembed.attachment.frozen import Frozen
 from tembed.common.errors import TembedError
 from tembed.common.files import read_json, write_json
 from tembed.common.progress import Progress
-from tembed.lab.training.attached_network import build_start
-from tembed.lab.training.initial_weights import RANDOM, read_weights
+from tembed.lab.training.initial_weights import RANDOM, load_initial, read_weights
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
 from tembed.lab.training.transfer import load_fitting, say_what_is_new
-from tembed.models.foreign import is_foreign
+from tembed.models.description import Description, Triple
+from tembed.models.foreign import OWN, is_foreign, parse_foreign
+from tembed.models.registry import shrinks_early
 from tembed.trained.checksummed import checksum
-from tembed.trained.weights_file import AnyNetwork, build
+from tembed.trained.weights_file import AnyNetwork
+from tembed.trained.weights_file import build as build_described
+
+
+def build(recipe: Recipe, classes: int, side: int) -> AnyNetwork:
+    """The network of a complete recipe, freshly initialised. An attached one has no particular weights."""
+    names = tuple(f"class {label}" for label in range(classes))
+    return build_described(Description(recipe.model, recipe.model_options(), side, names))
 
 
 class Start(NamedTuple):
@@ -52,6 +66,69 @@ def start_network(
     else:
         write_json(path, built.about)
     return start
+
+
+class Built(NamedTuple):
+    """An attached network with its start.
+
+    ``about``: what the run folder records about it in ``network.json``. ``warnings``: what the user should know.
+    """
+
+    model: Attached | Frozen
+    about: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+def build_start(recipe: Recipe, classes: int, side: int) -> Built:
+    """The attached network of a complete recipe at the start of its training."""
+    init = recipe.init
+    if init is None and parse_foreign(recipe.model).source == OWN:
+        raise TembedError(
+            f"{recipe.model} has no weights of its own: give shipped weights such as rn26/cifar10, a run, a weights "
+            "file or random as `init`"
+        )
+    tensors, record = ({}, {}) if init in (None, RANDOM) else read_weights(str(init))
+    source = source_of(recipe.model, classes, side, recipe.image_size, pretrained=init is None)
+
+    def load(model: torch.nn.Module, unused: set[str]) -> None:
+        if init not in (None, RANDOM):
+            load_initial(model, tensors, str(init), recipe.model, unused)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AttachWarning)
+        model = assemble(source, recipe.model, classes, side, recipe.model_options(), load)
+    said = [str(each.message) for each in caught if issubclass(each.category, AttachWarning)]
+    said += _other_strides(recipe, record.get("input_size"), side)
+    for each in caught:
+        if not issubclass(each.category, AttachWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    weights = checksum(model.used_tensors() if isinstance(model, Frozen) else source.model.state_dict())
+    about = {**source.about, "init": init or "its own weights", "weights_sha256": weights}
+    if record.get("recipe"):
+        about["init_recipe"] = record["recipe"]
+    return Built(model, about, tuple(said))
+
+
+def _other_strides(recipe: Recipe, trained: int | None, side: int) -> list[str]:
+    """A warning if a network of this package is built with other strides than its weights were trained with."""
+    side = recipe.image_size or side
+    if parse_foreign(recipe.model).source != OWN or trained is None or shrinks_early(trained) == shrinks_early(side):
+        return []
+    return [
+        f"{recipe.init} was trained on images of {trained} pixels, and a network for {side} pixels has other "
+        f"strides (appendix A), so its features are not those of the weights: resize the images to {trained} pixels"
+    ]
+
+
+def expected_normalisation(recipe: Recipe, classes: int, side: int) -> tuple[Triple, Triple] | None:
+    """The mean and standard deviation that an attached network expects, or None if it does not say."""
+    if recipe.init not in (None, RANDOM):
+        record = read_weights(str(recipe.init))[1]
+        if "mean" in record and "std" in record:
+            mean, std = (tuple(map(float, record[key])) for key in ("mean", "std"))
+            return mean, std  # type: ignore[return-value]
+    with torch.random.fork_rng(devices=[]):
+        return source_of(recipe.model, classes, side, recipe.image_size).normalisation
 
 
 def _transfer(

@@ -18,7 +18,7 @@ from tembed.lab.report.analysis_report import pictures
 from tembed.lab.report.document import to_markdown
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
-from tembed.trained.weights_file import load_trained
+from tembed.lab.training.trained_networks import load_trained
 
 
 @pytest.fixture(autouse=True)

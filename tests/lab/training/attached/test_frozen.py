@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from support.kills import fingerprint
 from support.progress import Crash, CrashAfter
+from tembed.lab.training.attached_network import build_start
 from torch import Tensor
 
 from tembed.attachment.frozen import Frozen
@@ -27,7 +28,6 @@ from tembed.common.files import locked
 from tembed.common.progress import Progress
 from tembed.lab.data.batches import padding
 from tembed.lab.report.cells import describe
-from tembed.lab.training.attached_network import build_start
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.feature_cache import Entry, entries
 from tembed.lab.training.frozen_features import VIEWS, frozen_inputs, view_draws
@@ -36,8 +36,8 @@ from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
+from tembed.lab.training.trained_networks import load_trained
 from tembed.trained.checksummed import checksum
-from tembed.trained.weights_file import load_trained
 
 TRAIN = 60
 """Training images of the dataset dots."""

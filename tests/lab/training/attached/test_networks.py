@@ -13,20 +13,20 @@ from safetensors.torch import save_file
 from support.foreign import timm_model
 from support.kills import fingerprint
 from support.progress import Crash, CrashAfter
+from tembed.lab.training.attached_network import build_start
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.lab.analysis.features import extract_features
 from tembed.lab.data.loading import load as load_data
-from tembed.lab.training.attached_network import build_start
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.initial_weights import read_weights
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, find_runs, run_name
+from tembed.lab.training.trained_networks import load_trained
 from tembed.models.foreign import is_foreign, parse_foreign, with_block
 from tembed.models.registry import model_info
-from tembed.trained.weights_file import load_trained
 
 RESNET = Recipe("timm:resnet10t@layer2", "tiny", epochs=1, batch_size=26, init="random", image_size=32)
 

@@ -1,0 +1,105 @@
+"""What describes a network: how to build it again, what its images look like, and what is known about its weights.
+
+There is one form of it. Every network has it as ``model.description``. The weights file, ``config.json`` of a hub's
+folder and the metadata of an ONNX file are three writers of `Description.plain`; a field that is added here is in all
+of them.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_type_hints
+
+from tembed.common.errors import TembedError, first_line
+from tembed.common.plain_values import fits
+
+Triple = tuple[float, float, float]
+Fit = Literal["crop", "pad", "stretch"]
+"""How an oblong picture becomes a square: keep its centre, pad it with grey, or stretch it."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Every field has a default that means "unknown", so that a network without a history has a description too."""
+
+    model: str = ""
+    """the name for `tembed.create_model`, or of an attached network"""
+    options: dict[str, Any] = field(default_factory=dict)
+    """options of the network, as `tembed.create_model` takes them; of an attached one also freeze and image_size"""
+    input_size: int = 0
+    """shorter side of the images in pixels"""
+    classes: tuple[str, ...] = ()
+    mean: Triple | None = None
+    """normalises the images together with ``std``; pixels are from 0 to 1"""
+    std: Triple | None = None
+    fit: Fit = "crop"
+    """how an oblong picture becomes a square"""
+    recipe: dict[str, Any] | None = None
+    """the recipe of the training as plain values"""
+    data_sha256: str | None = None
+    """hash of the dataset"""
+    epoch: int | None = None
+    """the epoch of these weights, the best on the validation images"""
+    val_accuracy: float | None = None
+    result: dict[str, Any] | None = None
+    """the result of the finished run, with the test accuracy"""
+    started_from: str | None = None
+    """checksum of the weights that these were changed from, in a way that was not recorded"""
+    weights_sha256: str | None = None
+    """checksum of the weights, which tells whether they have changed since they were loaded"""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the training; 0 if it is unknown."""
+        return int((self.recipe or {}).get("seed", 0))
+
+    @property
+    def normalisation(self) -> tuple[Triple, Triple]:
+        """``mean`` and ``std``. Raises `TembedError` if they are unknown."""
+        if self.mean is None or self.std is None:
+            raise TembedError(
+                "this network does not know the normalisation of its images: give a run, a weights file or a model "
+                "from tembed.load"
+            )
+        return self.mean, self.std
+
+    def changed(self) -> "Description":
+        """The description after the weights have changed: recipe and scores no longer describe them."""
+        network = {name: getattr(self, name) for name in ("model", "options", "input_size", "classes")}
+        return Description(**network, mean=self.mean, std=self.std, fit=self.fit, started_from=self.weights_sha256)
+
+    def plain(self) -> dict[str, Any]:
+        """The fields that are known, as JSON values."""
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value is not None and value not in ("", 0, (), {})
+        }
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> "Description":
+        """The description that `plain` wrote; other fields are ignored. Raises `TembedError` for a wrong type."""
+        if "model" not in values and isinstance(values.get("recipe"), dict):
+            values = values | network_of_recipe(values["recipe"])
+        hints = get_type_hints(cls)
+        known = {name: value for name, value in values.items() if name in hints and value is not None}
+        for name, value in known.items():
+            if not fits(value, hints[name]):
+                raise TembedError(f"its {name} is {value!r}")
+            if isinstance(value, list):
+                known[name] = tuple(map(float, value)) if name in ("mean", "std") else tuple(value)
+        try:
+            return cls(**known)
+        except TypeError as error:
+            raise TembedError(first_line(error)) from None
+
+
+def network_of_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
+    """``model`` and ``options`` of weights files that record only the recipe: those written before Description."""
+    names = ("softmax_on_bn", "smooth_shortcut", "maximizer", "mu", "eta", "eps")
+    options = {name: recipe[name] for name in names if recipe.get(name) is not None}
+    options |= {name: recipe[name] for name in ("norm_shortcut", "freeze", "image_size") if recipe.get(name)}
+    if recipe.get("conventions", "torch") != "torch":
+        options["conventions"] = recipe["conventions"]
+    constants = recipe.get("constants") or {}
+    return {"model": recipe.get("model"), "options": options | (constants if isinstance(constants, dict) else {})}
