@@ -16,8 +16,7 @@ from tembed.models.wide_resnet import BasicUnit
 @pytest.mark.parametrize("name", ["rn26", "rn26-aux", "rn26-1x1", "rn26-embed", "wrn16-embed", "dn100-embed-cat"])
 def test_keras_sets_every_normalisation_and_every_initial_weight(name: str) -> None:
     model = tembed.create_model(name, 7, conventions="keras")
-    assert model.origin is not None
-    assert model.origin.options == {"conventions": "keras"}
+    assert model.description.options == {"conventions": "keras"}
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     assert {(norm.momentum, norm.eps) for norm in norms} == {(0.01, 1e-3)}
     for module in model.modules():

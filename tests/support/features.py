@@ -8,6 +8,7 @@ import torch
 
 from tembed.lab.analysis.features import Features
 from tembed.lab.training.recipe import Recipe
+from tembed.models.description import Description
 from tembed.models.registry import create_model
 from tembed.trained.weights_file import save_weights
 
@@ -44,15 +45,14 @@ def save_untrained(path: Path, model: str, data: str, classes: tuple[str, ...], 
     torch.manual_seed(seed)
     recipe = Recipe.fast(model, data, epochs=1).complete()
     network = create_model(recipe.model, len(classes), size, **recipe.model_options())
-    record = {
-        "recipe": recipe.plain(),
-        "classes": list(classes),
-        "input_size": size,
-        "mean": [0.5, 0.5, 0.5],
-        "std": [0.25, 0.25, 0.25],
-    }
-    save_weights(path, network.state_dict(), record)
+    save_weights(path, network.state_dict(), made_description(recipe, classes, size))
     return path
+
+
+def made_description(recipe: Recipe, classes: tuple[str, ...], size: int) -> Description:
+    """The description of a network of this recipe, with a made-up normalisation."""
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+    return Description(recipe.model, recipe.model_options(), size, classes, mean, std, recipe=recipe.plain())
 
 
 def planted_network(

@@ -10,7 +10,6 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
-from tembed.models.origin import Origin
 from torch import nn
 
 import tembed
@@ -19,11 +18,11 @@ from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.trained_networks import load_trained
+from tembed.models.description import Description
 from tembed.models.registry import create_model
 from tembed.paper import ACCURACY
 from tembed.trained.card import model_card
-from tembed.trained.hub import CARD, CONFIG, WEIGHTS, _config, save_pretrained
+from tembed.trained.hub import CARD, CONFIG, WEIGHTS, save_pretrained
 from tembed.trained.weights_file import load, shipped
 
 CLASSES = ("cat", "dog", "ship", 'a | b\n"c"')
@@ -42,10 +41,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_pretrained(load("rn26-embed/cifar10"), tmp_path_factory.mktemp("hub") / "new" / "folder")
 
 
-def changed(folder: Path, **fields: Any) -> dict[str, Any]:
-    config = json.loads((folder / CONFIG).read_text()) | fields
+def changed(folder: Path, **fields: Any) -> None:
+    """Change fields of the description in config.json; ``model_type`` is beside it."""
+    config = json.loads((folder / CONFIG).read_text())
+    config |= {name: fields.pop(name) for name in ("model_type", "description") if name in fields}
+    if fields:
+        config["description"] |= fields
     (folder / CONFIG).write_text(json.dumps(config))
-    return config
 
 
 def test_the_folder_has_the_hubs_three_files(folder: Path) -> None:
@@ -59,19 +61,13 @@ def test_the_folder_has_the_hubs_three_files(folder: Path) -> None:
 
 
 def test_a_trained_network_comes_back_with_all_that_is_known(folder: Path) -> None:
-    before, after = load_trained("rn26-embed/cifar10"), load_trained(folder)
+    before, after = load("rn26-embed/cifar10"), load(folder)
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
-        assert torch.equal(before.model(images).logits, after.model(images).logits)
-    assert not after.model.training
-    assert after.recipe == before.recipe
-    assert (after.classes, after.mean, after.std, after.input_size) == (
-        before.classes,
-        before.mean,
-        before.std,
-        before.input_size,
-    )
-    assert after.about == before.about
+        assert torch.equal(before(images).logits, after(images).logits)
+    assert not after.training
+    assert after.description == before.description
+    assert after.description.result["test_accuracy"] > 0.9
 
 
 def test_evaluate_takes_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, worlds: Path) -> None:
@@ -94,12 +90,12 @@ def test_a_network_of_unknown_training_comes_back(own: nn.Module, tmp_path: Path
     loaded = load(tmp_path / "own")
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
-        assert torch.equal(loaded(images).logits, own.eval()(images).logits)
-    assert loaded.origin is not None
-    assert (loaded.origin.classes, loaded.origin.mean) == (CLASSES, (0.5, 0.4, 0.3))
+        expected = own.eval().to(memory_format=torch.channels_last)(images)  # as loaded networks are
+        assert torch.equal(loaded(images).logits, expected.logits)
+    assert (loaded.description.classes, loaded.description.mean) == (CLASSES, (0.5, 0.4, 0.3))
     assert loaded.stage1[0].maximizer.mu == 1.5
-    with pytest.raises(TembedError, match=r"has no recipe, .*only tembed.load opens it"):
-        load_trained(tmp_path / "own")
+    with pytest.raises(TembedError, match=r"does not say how it was trained"):
+        evaluate(tmp_path / "own")
     again = save_pretrained(loaded, tmp_path / "again")
     assert (again / CONFIG).read_text() == (tmp_path / "own" / CONFIG).read_text()
 
@@ -117,14 +113,15 @@ def test_changed_weights_do_not_keep_recipe_and_score(tmp_path: Path) -> None:
     assert "88.76" not in card
     assert "The test accuracy is not recorded." in card
     assert "The training is not recorded." in card
-    assert load(tmp_path / "tuned").origin.classes[0] == "airplane"
+    assert load(tmp_path / "tuned").description.classes[0] == "airplane"
 
 
 def test_arrays_are_taken_for_sequences(own: nn.Module, tmp_path: Path) -> None:
     mean, std = np.array([0.5, 0.25, 0.125]), torch.tensor([1.0, 0.5, 0.25])
     folder = save_pretrained(own, tmp_path / "x", classes=np.array(CLASSES), mean=mean, std=std)  # type: ignore[arg-type]
     config = json.loads((folder / CONFIG).read_text())
-    assert (config["image_mean"], config["image_std"]) == ([0.5, 0.25, 0.125], [1.0, 0.5, 0.25])
+    known = config["description"]
+    assert (known["mean"], known["std"]) == ([0.5, 0.25, 0.125], [1.0, 0.5, 0.25])
     assert list(config["label2id"]) == list(CLASSES)
 
 
@@ -146,7 +143,7 @@ def test_mistakes_are_named(own: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(TembedError, match="both `mean` and `std`"):  # not the mean with the training's deviation
         save_pretrained(load("rn26/cifar10"), tmp_path / "x", mean=(0, 0, 0))
     attached = attach(create_model("rn26", 4), "stage3", 4, example=32)
-    attached.origin = Origin("tembed:rn26@stage3", 32, weights_sha256="0" * 64)
+    attached.description = Description("tembed:rn26@stage3", {}, 32, weights_sha256="0" * 64)
     with pytest.raises(TembedError, match="changed since they were loaded, and without its recipe"):
         save_pretrained(attached, tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -174,10 +171,11 @@ def test_damaged_folders_are_named(own: nn.Module, tmp_path: Path) -> None:
         ({"model": "rn26"}, r"27 weights are missing, such as stage4"),
         ({"model": "rn200"}, r"unknown model 'rn200'; .*--plugin MODULE"),
         ({"options": {"maximizer": "bn-relu"}}, "weights are missing, such as stage1.0.maximizer"),
-        ({"id2label": {"0": "a", "1": "b"}}, r"head.weight has the shape \(4, 256\) instead of \(2, 256\)"),
-        ({"id2label": {"0": "a", "2": "b"}}, "lacks what tembed.save_pretrained writes"),
+        ({"classes": ["a", "b"]}, r"head.weight has the shape \(4, 256\) instead of \(2, 256\)"),
+        ({"classes": [["a"], "b"]}, r"its classes is \[\['a'\], 'b'\]"),
+        ({"description": None}, "lacks what tembed.save_pretrained writes"),
         ({"model_type": "bert"}, "does not describe a network of tembed"),
-        ({"image_size": -3}, "`input_size` is -3"),
+        ({"input_size": -3}, "for images of -3 pixels"),
     ):
         (folder / CONFIG).write_bytes(config)
         changed(folder, **fields)
@@ -198,31 +196,29 @@ def test_a_network_with_too_many_weights_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-def test_a_shipped_card_is_the_card_of_its_weights(name: str, tmp_path: Path) -> None:
-    """If this fails: tembed export NAME --hub FOLDER, and copy its README.md."""
-    config = json.loads((save_pretrained(load(name), tmp_path / "x") / CONFIG).read_text())
-    card = model_card(config, name)
+def test_a_shipped_card_is_the_card_of_its_weights(name: str) -> None:
+    """If this fails: write what `model_card` gives."""
+    card = model_card(load(name).description, name)
     assert f'model = tembed.load("{name}")' in card
     assert shipped()[name].with_suffix(".md").read_text() == card
 
 
-def test_a_card_names_the_settings_that_differ_from_the_preset(own: nn.Module, tmp_path: Path) -> None:
-    config = json.loads((save_pretrained(own, tmp_path / "own", classes=CLASSES) / CONFIG).read_text())
+def test_a_card_names_the_settings_that_differ_from_the_papers() -> None:
     for changes, said in (
-        ({}, "those of the preset"),
-        ({"averaging": 0.2, "flips": "alternating"}, "flips = alternating, averaging = 0.2"),
+        ({}, "none"),
+        ({"averaging": 0.2, "patience": 3}, "patience = 3, averaging = 0.2"),
     ):
-        recipe = Recipe.fast("rn20", "cifar10", **changes).complete().plain()
-        assert f"| other settings | {said} |" in model_card(config | {"recipe": recipe})
+        recipe = Recipe.paper("rn20", "cifar10", **changes).complete().plain()
+        assert f"| other settings | {said} |" in model_card(Description("rn20", {}, 32, CLASSES, recipe=recipe))
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_a_shipped_card_has_the_score_of_the_recorded_run(name: str) -> None:
     """The numbers of results/, not those of the file beside the weights."""
-    trained = load_trained(name)
+    known = load(name).description
     model, data = name.split("/")
     records = [json.loads(path.read_text()) for path in (ROOT / "results").glob(f"{model}-{data}-*.json")]
-    (run,) = [r for r in records if r["recipe"]["epochs"] == trained.recipe.epochs and _same(r, trained.about)]
+    (run,) = [r for r in records if r["recipe"]["epochs"] == known.recipe["epochs"] and _same(r, known)]
     card = shipped()[name].with_suffix(".md").read_text()
     assert f"{100 * run['result']['test_accuracy']:.2f} % of the test images are right (n = 1" in card
     assert f"The paper reports {ACCURACY[model, data]:.2f} %" in card
@@ -230,8 +226,9 @@ def test_a_shipped_card_has_the_score_of_the_recorded_run(name: str) -> None:
     assert "## Limits" in card
 
 
-def _same(record: dict[str, Any], about: dict[str, Any]) -> bool:
-    return record["curve"][about["epoch"] - 1]["val_accuracy"] == about["val_accuracy"]
+def _same(record: dict[str, Any], known: Description) -> bool:
+    assert known.epoch is not None
+    return record["curve"][known.epoch - 1]["val_accuracy"] == known.val_accuracy
 
 
 def test_a_card_survives_odd_class_names(own: nn.Module, tmp_path: Path) -> None:
@@ -240,7 +237,7 @@ def test_a_card_survives_odd_class_names(own: nn.Module, tmp_path: Path) -> None
     assert all(json.loads(line.split(": ", 1)[1]) for line in header.splitlines())
     assert "cat, dog, ship" in card
     recipe = Recipe.fast("rn20", "cifar10").complete()
-    described = model_card(_config(Origin("rn20", 32, classes=CLASSES, recipe=recipe.plain()), 4, None, None, None))
+    described = model_card(Description("rn20", {}, 32, CLASSES, recipe=recipe.plain()))
     assert '| classes | cat, dog, ship, a \\| b "c" |' in described
 
 
@@ -255,12 +252,11 @@ def test_a_card_survives_odd_class_names(own: nn.Module, tmp_path: Path) -> None
     ],
 )
 def test_a_card_credits_the_paper_only_with_its_own_networks(model: str, sentence: str) -> None:
-    origin = Origin(model, 32, classes=("a", "b"))
-    card = model_card(_config(origin, 2, None, None, None))
+    card = model_card(Description(model, {}, 32, ("a", "b")))
     assert re.search(sentence, card.replace("\n", " "))
     recipe = Recipe.from_preset("frozen", model, "cifar10", init="x.safetensors") if ":" in model else None
     if recipe is not None:
-        card = model_card(_config(Origin(model, 32, classes=("a", "b"), recipe=recipe.plain()), 2, None, None, None))
+        card = model_card(Description(model, {}, 32, ("a", "b"), recipe=recipe.plain()))
         assert "| start | x.safetensors |" in card
         assert "| trained | the block and a new linear head |" in card
         assert "A short training" not in card

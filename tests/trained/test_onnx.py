@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import tembed.trained.onnx_file
 from tembed.block import FeatureEmbedding
 from tembed.common.errors import TembedError
+from tembed.models.description import Description
 from tembed.models.network import Network, Trace
-from tembed.models.origin import Origin
 from tembed.models.registry import create_model
 from tembed.trained.checksummed import checksum
 from tembed.trained.onnx_check import largest_difference
@@ -122,7 +122,7 @@ def small(classes: int = 3) -> Network:
 
 @pytest.fixture(scope="module")
 def exported_small(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """From a model in training mode without origin."""
+    """From a model in training mode without a description."""
     model = small().train()
     made = to_onnx(model, tmp_path_factory.mktemp("onnx") / "new" / "small.onnx", example=16)
     return Exported(model, made, onnxruntime.InferenceSession(made.path))
@@ -181,10 +181,11 @@ def test_the_image_size_is_fixed_where_the_network_fixes_it(tmp_path: Path) -> N
 def test_metadata_leave_out_the_recipe_and_score_of_other_weights(tmp_path: Path, changed: bool) -> None:
     model = FixedSize().eval()
     sha256 = "of the loaded weights" if changed else checksum(model.state_dict())
-    model.origin = Origin("fixed", 12, about={"val_accuracy": 0.9}, recipe={"data": "x"}, weights_sha256=sha256)
+    model.description = Description("fixed", {}, 12, val_accuracy=0.9, recipe={"data": "x"}, weights_sha256=sha256)
     made = to_onnx(model, tmp_path / "x.onnx")
     facts = onnxruntime.InferenceSession(made.path).get_modelmeta().custom_metadata_map
-    assert ("recipe" not in facts, "0.9" not in facts["about"]) == (changed, changed)
+    assert ("recipe" not in facts, "val_accuracy" not in facts) == (changed, changed)
+    assert ("started_from" in facts) == changed
 
 
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,13 @@
 """A weights file describes its model, and loads as the model that was trained."""
 
+import dataclasses
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from safetensors import safe_open
@@ -17,11 +20,12 @@ from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
-from tembed.lab.training.trained_networks import load_trained
+from tembed.models.description import Description
 from tembed.models.registry import create_model
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
-from tembed.trained.weights_file import export_weights, load, save_weights
-from tembed.trained.weights_file import unwrapped_names as plain_names
+from tembed.trained.hub import save_pretrained
+from tembed.trained.onnx_file import to_onnx
+from tembed.trained.weights_file import export_weights, load, save_weights, unwrapped_names
 
 DOTS = Recipe("rn26-embed", "dots", epochs=1, batch_size=30, softmax_on_bn=True)
 
@@ -46,19 +50,19 @@ def test_a_run_and_its_file_give_the_same_model(run: Run, tmp_path: Path) -> Non
     one, two = load(run.folder)(images), load(str(moved))(images)
     assert torch.equal(one.logits, two.logits)
     assert torch.equal(one.scores, two.scores)
-    trained = load_trained(moved)
-    assert trained.model.block.softmax_on_bn
-    assert (trained.input_size, len(trained.classes), len(trained.mean)) == (8, 10, 3)
-    assert trained.about["epoch"] == 1
+    model = load(moved)
+    assert model.block.softmax_on_bn
+    known = model.description
+    assert (known.input_size, len(known.classes), len(known.mean), known.epoch) == (8, 10, 3, 1)
 
 
 def test_weights_of_a_finished_run_know_its_result(run: Run, tmp_path: Path) -> None:
-    assert load_trained(run.folder).about["result"] == run.result
+    assert load(run.folder).description.result == run.result
     unfinished = tmp_path / "best.safetensors"
     unfinished.write_bytes(run.best_path.read_bytes())
-    assert "result" not in load_trained(unfinished).about
+    assert load(unfinished).description.result is None
     (tmp_path / "result.json").write_text(json.dumps(run.result | {"best_epoch": 2}))  # of other weights
-    assert "result" not in load_trained(unfinished).about
+    assert load(unfinished).description.result is None
 
 
 def test_half_precision_halves_the_file_and_keeps_three_digits(run: Run, tmp_path: Path) -> None:
@@ -77,12 +81,12 @@ def test_half_precision_halves_the_file_and_keeps_three_digits(run: Run, tmp_pat
 def test_saved_names_contain_no_wrapper_prefixes(tmp_path: Path) -> None:
     bare = create_model("rn20")
     names = set(bare.state_dict())
-    assert set(plain_names(nn.DataParallel(bare).state_dict())) == names
-    assert set(plain_names(torch.compile(nn.DataParallel(bare), backend="eager").state_dict())) == names
-    save_weights(tmp_path / "w.safetensors", torch.compile(bare, backend="eager").state_dict(), {})
+    assert set(unwrapped_names(nn.DataParallel(bare).state_dict())) == names
+    assert set(unwrapped_names(torch.compile(nn.DataParallel(bare), backend="eager").state_dict())) == names
+    save_weights(tmp_path / "w.safetensors", torch.compile(bare, backend="eager").state_dict(), Description())
     assert set(read_checksummed(tmp_path / "w.safetensors", "weights")[0]) == names
     own = nn.ModuleDict({"module": nn.Linear(2, 2), "head": nn.ModuleDict({"module": nn.Linear(2, 3)})})
-    assert set(plain_names(own.state_dict())) == set(own.state_dict()), "these are the network's own names"
+    assert set(unwrapped_names(own.state_dict())) == set(own.state_dict()), "these are the network's own names"
 
 
 def test_images_of_another_size_are_not_evaluated(run: Run, worlds: Path) -> None:
@@ -115,8 +119,13 @@ def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Pa
     recipe = record["recipe"]
     for change in (
         {"recipe": recipe | {"model": "rn38"}},
-        {"recipe": None},
+        {"recipe": 7},
+        {"model": "rn38", "recipe": recipe | {"model": "rn38"}},
+        {"options": {"softmax_on_bn": True, "window": 99, "sparkle": 1}},
+        {"options": []},
         {"classes": 3},
+        {"classes": []},
+        {"epoch": "last"},
         {"input_size": -1},
         {"mean": [1]},
     ):
@@ -174,6 +183,51 @@ def test_outputs_that_are_not_finite_are_no_accuracy(run: Run, tmp_path: Path) -
 def test_weights_of_an_unknown_network_ask_for_a_plugin(run: Run, tmp_path: Path, name: str) -> None:
     tensors, record = read_checksummed(run.best_path, "weights")
     path = tmp_path / "w.safetensors"
-    path.write_bytes(checksummed_bytes(tensors, record | {"recipe": record["recipe"] | {"model": name}}))
+    path.write_bytes(checksummed_bytes(tensors, record | {"model": name}))
     with pytest.raises(TembedError, match=rf"{path}: unknown model '{name}'; .*--plugin MODULE"):
         load(path)
+
+
+def test_a_field_that_is_added_to_the_description_is_in_all_three_files(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the class changes: weights file, config.json and ONNX metadata write and read every field of it."""
+
+    @dataclass(frozen=True)
+    class Longer(Description):
+        licence: str | None = None
+
+    for module in ("models.description", "trained.weights_file", "trained.hub", "trained.onnx_file"):
+        monkeypatch.setattr(f"tembed.{module}.Description", Longer)
+    model = load(run.folder)
+    model.description = dataclasses.replace(model.description, licence="CC0")
+    save_weights(tmp_path / "w.safetensors", model.state_dict(), model.description)
+    save_pretrained(model, tmp_path / "hub")
+    made = to_onnx(model, tmp_path / "m.onnx")
+    facts = {entry.key: entry.value for entry in onnx.load(made.path).metadata_props}
+    read = Longer.from_plain({key: value if key in ("model", "fit") else _json(value) for key, value in facts.items()})
+    weights, hub = load(tmp_path / "w.safetensors").description, load(tmp_path / "hub").description
+    for known in (weights, hub, read):
+        assert isinstance(known, Longer)
+        assert known.licence == "CC0"
+        assert dataclasses.replace(known, weights_sha256=None) == dataclasses.replace(
+            model.description, weights_sha256=None
+        )
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def test_weights_that_record_only_a_recipe_are_described_by_it(run: Run, tmp_path: Path) -> None:
+    """As all weights did before descriptions: the shipped ones still do."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    for name in ("model", "options"):
+        del record[name]
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    old, new = load(path).description, load(run.folder).description
+    assert (old.model, old.options, old.classes) == (new.model, new.options, new.classes)

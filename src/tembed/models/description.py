@@ -64,8 +64,15 @@ class Description:
 
     def changed(self) -> "Description":
         """The description after the weights have changed: recipe and scores no longer describe them."""
-        network = {name: getattr(self, name) for name in ("model", "options", "input_size", "classes")}
-        return Description(**network, mean=self.mean, std=self.std, fit=self.fit, started_from=self.weights_sha256)
+        return dataclasses.replace(
+            self,
+            recipe=None,
+            data_sha256=None,
+            epoch=None,
+            val_accuracy=None,
+            result=None,
+            started_from=self.weights_sha256,
+        )
 
     def plain(self) -> dict[str, Any]:
         """The fields that are known, as JSON values."""

@@ -142,6 +142,8 @@ def _check_values(tensors: Mapping[str, Tensor], description: Description) -> No
     """Raise `TembedError` for values that would give wrong results, or none in any reasonable time."""
     if not description.classes:
         raise TembedError("it names no classes")
+    if description.recipe is not None and description.recipe.get("model") != description.model:
+        raise TembedError(f"it is {description.model}, and its recipe is of {description.recipe.get('model')}")
     if not 1 <= description.input_size <= MAX_INPUT_SIZE:
         size = description.input_size
         raise TembedError(f"it is for images of {size} pixels, and the largest size is {MAX_INPUT_SIZE}")

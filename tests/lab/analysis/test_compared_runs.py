@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.datasets import store_world
+from support.features import made_description
 
 from tembed.common.errors import TembedError
 from tembed.lab.analysis.analyzing import analyze
@@ -36,12 +37,11 @@ def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     ):  # fmt: skip
         recipe = Recipe.fast(model, "tiny", epochs=1, seed=seed, lr=lr).complete()
         network = create_model(model, len(classes), 16, **recipe.model_options())
-        record = {"recipe": recipe.plain(), "classes": list(classes), "input_size": 16}
+        description = made_description(recipe, classes, 16)
         path = folder / f"{model}-{seed}.safetensors"
-        record |= {"mean": [0.5] * 3, "std": [0.25] * 3}
-        save_weights(path, network.state_dict(), record)
+        save_weights(path, network.state_dict(), description)
         blank = untrained(load_trained(path), splits.train, 100 + seed)
-        save_weights(path, blank.model.state_dict(), record)
+        save_weights(path, blank.model.state_dict(), description)
         found[f"{model}-{seed}"] = path
     return found
 
@@ -78,9 +78,9 @@ def test_a_run_that_is_no_further_seed_is_refused(runs: dict[str, Path], name: s
 def test_another_recipe_with_the_same_seed_is_told_by_its_recipe(runs: dict[str, Path], tmp_path: Path) -> None:
     source = runs["rn26-embed-7"]
     recipe = replace(load_trained(source).recipe, lr=0.3)
-    record = {"recipe": recipe.plain(), "classes": list(load_trained(source).classes), "input_size": 16}
     other = tmp_path / "other.safetensors"
-    save_weights(other, load_trained(source).model.state_dict(), record | {"mean": [0.5] * 3, "std": [0.25] * 3})
+    description = made_description(recipe, load_trained(source).classes, 16)
+    save_weights(other, load_trained(source).model.state_dict(), description)
     with pytest.raises(TembedError, match=r"differ in more than the seed \(lr: 0.2, not 0.3\)"):
         sort_runs(source, load_trained(source), None, [other])
 

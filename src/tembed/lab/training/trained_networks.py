@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tembed.common.errors import TembedError
 from tembed.lab.training.recipe import Recipe
 from tembed.trained.weights_file import AnyNetwork, as_network, load
 from tembed.trained.weights_file import name_of as named
@@ -31,6 +32,8 @@ class Trained:
 def _trained(model: AnyNetwork) -> Trained:
     known = model.description
     mean, std = known.normalisation
+    if known.recipe is None:
+        raise TembedError(f"this {known.model} does not say how it was trained: give a run or a weights file of a run")
     recipe = Recipe.from_plain(known.recipe)
     return Trained(model, recipe, known.classes, known.input_size, mean, std, known.plain())
 

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from support.kills import fingerprint
 from support.progress import Crash, CrashAfter
-from tembed.lab.training.attached_network import build_start
 from torch import Tensor
 
 from tembed.attachment.frozen import Frozen
@@ -36,6 +35,7 @@ from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
+from tembed.lab.training.starting import build_start
 from tembed.lab.training.trained_networks import load_trained
 from tembed.trained.checksummed import checksum
 

@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 from support.foreign import timm_model
 from support.kills import fingerprint
 from support.progress import Crash, CrashAfter
-from tembed.lab.training.attached_network import build_start
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
@@ -24,6 +23,7 @@ from tembed.lab.training.initial_weights import read_weights
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, find_runs, run_name
+from tembed.lab.training.starting import build_start
 from tembed.lab.training.trained_networks import load_trained
 from tembed.models.foreign import is_foreign, parse_foreign, with_block
 from tembed.models.registry import model_info
