@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tembed.attachment.frozen import Top
+from tembed.attachment.frozen import BlockAndHead
 from tembed.block import FeatureEmbedding
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
@@ -65,9 +65,10 @@ def main() -> None:
     views = tuple(
         np.random.default_rng(view).normal(size=(count, 8, 8, 128)).astype(np.float16) for view in range(VIEWS)
     )
-    top = Top(FeatureEmbedding(128, 10, softmax_on_bn=True), 128, 10).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    trained_part = BlockAndHead(FeatureEmbedding(128, 10, softmax_on_bn=True), 128, 10)
+    trained_part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cached = FeatureBatches(images, PRESETS["frozen"]["batch_size"], mean=MEAN, std=STD, views=views)
-    frozen = epoch(top, cached, recipe)
+    frozen = epoch(trained_part, cached, recipe)
 
     frozen(0)  # warm-up
     times = [(full(number), frozen(number)) for number in range(given.rounds)]

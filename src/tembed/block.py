@@ -15,13 +15,13 @@ CONCAT_VALUE_DIM = 192
 """Size of the class vectors in the concatenating form, DN100-Ours-C (appendix A)."""
 
 
-class Matched(NamedTuple):
+class BlockSteps(NamedTuple):
     """What the block computes on a map ``(N, d, H, W)``, with ``C`` classes.
 
     ``features``: what the next stage reads, ``(N, out_channels, H, W)``. ``scores``: what every soft-max over the
     classes takes, ``(N, C, H, W)``. ``mixing``: the weights ``p`` of the class vectors, ``(N, C, H, W)``.
     ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None if the
-    scores are not fed back (deep supervision), and ``scores`` as well if patches are not matched at all.
+    scores are not fed back (deep supervision), and ``scores`` as well if patches are not steps at all.
     """
 
     features: Tensor
@@ -30,7 +30,7 @@ class Matched(NamedTuple):
     embedding: Tensor | None
 
     def __repr__(self) -> str:
-        return briefly("Matched", **self._asdict())
+        return briefly("BlockSteps", **self._asdict())
 
 
 def half_window(height: int, width: int) -> tuple[int, int]:
@@ -96,8 +96,8 @@ class DeepSupervision(nn.Module):
         self.match = PatchScores(channels, num_classes, window=window)
         initialize(self)
 
-    def steps(self, f: Tensor) -> Matched:
-        return Matched(f, self.match(f), None, None)
+    def steps(self, f: Tensor) -> BlockSteps:
+        return BlockSteps(f, self.match(f), None, None)
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
         return f, self.match(f)
@@ -113,8 +113,8 @@ class ShortcutOnly(nn.Module):
         self.shortcut = nn.Conv2d(channels, channels, 1, bias=False)
         initialize(self)
 
-    def steps(self, f: Tensor) -> Matched:
-        return Matched(self.shortcut(patch_mean(f, (2, 2)) if self.smooth_shortcut else f), None, None, None)
+    def steps(self, f: Tensor) -> BlockSteps:
+        return BlockSteps(self.shortcut(patch_mean(f, (2, 2)) if self.smooth_shortcut else f), None, None, None)
 
     def forward(self, f: Tensor) -> tuple[Tensor, None]:
         return self.steps(f).features, None
@@ -128,7 +128,7 @@ class FeatureEmbedding(nn.Module):
 
     Args:
         channels: ``d``, the channels of the input.
-        num_classes: ``C``, the classes that patches are matched to.
+        num_classes: ``C``, the classes that patches are steps to.
         concat: write ``cat[f, f']`` instead of ``conv1x1(f) + f'`` (DN100-Ours-C).
         value_dim: size of the class vectors; by default ``channels``, or 192 with ``concat``.
         norm_before_pool: normalise the input of the score branch (WRN and DN).
@@ -180,7 +180,7 @@ class FeatureEmbedding(nn.Module):
         self.shortcut_norm = nn.BatchNorm2d(channels) if norm_shortcut else None
         initialize(self)
 
-    def steps(self, f: Tensor) -> Matched:
+    def steps(self, f: Tensor) -> BlockSteps:
         """All quantities of the block by their names in the paper."""
         scores = self.match(f)
         if self.softmax_on_bn:
@@ -188,12 +188,12 @@ class FeatureEmbedding(nn.Module):
         else:
             mixing = self.maximizer(scores)
         embedding = self.values(mixing)
-        return Matched(self._join(f, embedding), scores, mixing, embedding)
+        return BlockSteps(self._join(f, embedding), scores, mixing, embedding)
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        matched = self.steps(f)
-        assert matched.scores is not None
-        return matched.features, matched.scores
+        steps = self.steps(f)
+        assert steps.scores is not None
+        return steps.features, steps.scores
 
     def _join(self, f: Tensor, embedding: Tensor) -> Tensor:
         if self.shortcut is None:

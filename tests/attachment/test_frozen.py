@@ -8,7 +8,7 @@ from support.foreign import Plain, Tokens
 from torch import nn
 
 from tembed.attachment.attaching import attach
-from tembed.attachment.frozen import Frozen, Top
+from tembed.attachment.frozen import BlockAndHead, Frozen
 from tembed.block import DeepSupervision, FeatureEmbedding
 
 
@@ -16,7 +16,7 @@ def made(build: type[nn.Module], at: str, channels: int, kind: str = "embed") ->
     torch.manual_seed(0)
     block = {"embed": FeatureEmbedding, "aux": DeepSupervision, "none": None}[kind]
     trunk = attach(build(), at, 3, example=16, block="none")
-    return Frozen(trunk, Top(None if block is None else block(channels, 5), channels, 5))
+    return Frozen(trunk, BlockAndHead(None if block is None else block(channels, 5), channels, 5))
 
 
 @pytest.mark.parametrize("kind", ["embed", "aux", "none"])
@@ -47,7 +47,7 @@ def test_only_the_block_and_the_head_learn() -> None:
     assert all(p.grad is None for p in network.trunk.parameters())
     assert torch.equal(network.trunk.model.layer1[1].running_mean, statistics)
     names = [name for name in network.state_dict() if not name.startswith("trunk.")]
-    assert sorted(names) == sorted(network.top.state_dict())
+    assert sorted(names) == sorted(network.trained_part.state_dict())
 
 
 def test_a_copy_is_independent() -> None:

@@ -43,26 +43,10 @@ def test_train_evaluate_and_list(
     assert "cannot be read: runs/two" in capsys.readouterr().out
 
 
-def test_old_flags_are_accepted_with_a_notice(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TEMBED_DATA", str(root))
-    monkeypatch.chdir(tmp_path)
-    line = "train rn20 --data dots --epochs 1 --batch-size 30 --quiet --out one"
-    assert main([*line.split(), "--recipe", "fast"]) == 0
-    assert capsys.readouterr().err == "tembed: --recipe is now called --preset\n"
-    assert Run(tmp_path / "one").recipe.optimizer == "muon"
-    for flags, notice in ((["--part=val"], True), (["--part", "val"], True), (["--subset", "val"], False)):
-        assert main(["evaluate", "one", "--quiet", *flags]) == 0
-        said = capsys.readouterr()
-        assert " val images:" in said.out
-        assert said.err == ("tembed: --part is now called --subset\n" if notice else "")
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train rn26 --data dots --weight 0.5", "--weight does not apply to rn26"),
+        ("train rn26 --data dots --lambda 0.5", "--lambda does not apply to rn26"),
         ("train rn26 --data dots --preset fats", "--preset is 'fats', which is unknown; did you mean 'fast'?"),
         ("train rn26 --data dots --optimizer adm", "--optimizer is 'adm', which is unknown; did you mean 'adam'?"),
         ("train rn62 --data dots", "unknown model 'rn62'"),

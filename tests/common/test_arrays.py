@@ -30,7 +30,7 @@ def test_maps_print_their_shapes() -> None:
     assert repr(trace).startswith("Trace(block_input=float32 (2, 128, 8, 8), scores=float32 (2, 4, 8, 8), ")
     assert repr(output) == "Output(logits=float32 (2, 4), scores=float32 (2, 4, 8, 8))"
     matched = FeatureEmbedding(6, 4).steps(torch.zeros(1, 6, 4, 4))
-    assert repr(matched).startswith("Matched(features=float32 (1, 6, 4, 4), scores=float32 (1, 4, 4, 4)")
+    assert repr(matched).startswith("BlockSteps(features=float32 (1, 6, 4, 4), scores=float32 (1, 4, 4, 4)")
     features = made_features(np.array([0, 1]))
     assert "softmax=float32 (8, 4)" in repr(features)
     assert len(repr(features)) < 500

@@ -12,7 +12,7 @@ from tembed.cli.main import main
 from tembed.common.cores import Crowded
 from tembed.common.errors import TembedError
 from tembed.common.files import write_json
-from tembed.common.output import for_readers
+from tembed.common.output import robust_output
 from tembed.common.progress import Lines
 from tembed.lab.terminal import Bars
 from tembed.lab.training.recipe import Recipe
@@ -24,7 +24,7 @@ CLEAR = "\x1b[2J"
 
 
 def test_printed_text_has_no_control_characters_but_colours(capsys: pytest.CaptureFixture[str]) -> None:
-    with for_readers():
+    with robust_output():
         print(f"a{TITLE}b{CLEAR}c\x9bd\r\x08", "\x1b[1mbold\x1b[0m", sep="\t")
     said = capsys.readouterr().out
     assert said == "a\\x1b]0;owned\\x07b\\x1b[2Jc\\x9bd\\r\\x08\t\x1b[1mbold\x1b[0m\n"

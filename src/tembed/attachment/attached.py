@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from tembed.attachment.dry_run import check_module
 from tembed.attachment.feature_maps import Layout
-from tembed.block import DeepSupervision, FeatureEmbedding, Matched
+from tembed.block import BlockSteps, DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.models.description import Description
 from tembed.models.network import Output, Trace
 
 Block = FeatureEmbedding | DeepSupervision
-TAP = "_tembed_tap"
+BLOCK_CALL = "_tembed_block_call"
 """Name of the attribute of an exchanged submodule that leads to the block."""
 
 
-class Cut(Exception):
+class FeaturesReached(Exception):
     """Ends a forward pass at the submodule; carries the map that the block would read."""
 
     def __init__(self, f: Tensor):
@@ -31,50 +31,50 @@ class Cut(Exception):
         self.f = f
 
 
-class Tap:
+class BlockCall:
     """Passes a submodule's output through the block, and keeps the scores until the forward pass ends.
 
-    ``block``: None to leave the output as it is. ``purpose``: what the forward pass that is under way is for;
+    ``block``: None to leave the output as it is. ``mode``: what the forward pass that is under way is for;
     ``""`` outside of one, where nothing is kept (activation checkpointing calls the submodule again in backward).
     """
 
     def __init__(self, block: Block | None, layout: Layout):
         self.block, self.layout = block, layout
-        self.purpose = ""
+        self.mode = ""
         self.calls = 0
         self.f: Tensor | None = None
-        self.matched: Matched | None = None
+        self.steps: BlockSteps | None = None
 
     def __call__(self, value: Tensor) -> Tensor:
         f = self.layout.to_map(value)
-        if self.purpose == "features":
+        if self.mode == "features":
             if not torch.compiler.is_compiling():  # a compiler drops what follows, and cannot trace past an exception
-                raise Cut(f)
+                raise FeaturesReached(f)
             self.calls, self.f = self.calls + 1, f
             return value
         if self.block is None:
-            matched = Matched(f, None, None, None)
+            steps = BlockSteps(f, None, None, None)
         else:
             check_single(self.block, f, "give larger batches or images")
-            matched = self.block.steps(f) if self.purpose == "trace" else self._call_block(f)
-        if self.purpose:
+            steps = self.block.steps(f) if self.mode == "trace" else self._call_block(f)
+        if self.mode:
             self.calls += 1
-            self.matched = matched
-            if self.purpose == "trace":
+            self.steps = steps
+            if self.mode == "trace":
                 self.f = f
-        changed = value if self.block is None else self.layout.from_map(matched.features, value)
+        changed = value if self.block is None else self.layout.from_map(steps.features, value)
         # What follows may work in place. It must change neither the maps of a trace nor what the scores are made from.
-        kept = self.purpose == "trace" or (changed is value and self.block is not None)
+        kept = self.mode == "trace" or (changed is value and self.block is not None)
         return changed.clone() if kept else changed
 
-    def _call_block(self, f: Tensor) -> Matched:
+    def _call_block(self, f: Tensor) -> BlockSteps:
         """The block's result by a call of the module, so that its hooks see it."""
         assert self.block is not None
         features, scores = self.block(f)
-        return Matched(features, scores, None, None)
+        return BlockSteps(features, scores, None, None)
 
-    def start(self, purpose: str) -> None:
-        self.purpose, self.calls, self.f, self.matched = purpose, 0, None, None
+    def start(self, mode: str) -> None:
+        self.mode, self.calls, self.f, self.steps = mode, 0, None, None
 
     def end(self) -> None:
         self.start("")
@@ -91,12 +91,12 @@ def check_single(block: Block, f: Tensor, way_out: str) -> None:
         )
 
 
-def exchange_class(module: nn.Module, tap: Tap) -> None:
-    """Make the module pass its output through the tap."""
+def exchange_class(module: nn.Module, block_call: BlockCall) -> None:
+    """Make the module pass its output through the block."""
     original = type(module)
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__[TAP](original.forward(self, *args, **kwargs))
+        return self.__dict__[BLOCK_CALL](original.forward(self, *args, **kwargs))
 
     def reduce(self: nn.Module, protocol: Any) -> Any:
         """Pickle and copy by the original class, because no module holds the generated one."""
@@ -108,7 +108,7 @@ def exchange_class(module: nn.Module, tap: Tap) -> None:
 
     name = f"{original.__name__}WithBlock"
     module.__class__ = type(name, (original,), {"forward": forward, "__reduce_ex__": reduce})
-    module.__dict__[TAP] = tap
+    module.__dict__[BLOCK_CALL] = block_call
 
 
 def _exchanged(original: type[nn.Module], *arguments: Any) -> nn.Module:
@@ -122,11 +122,11 @@ def _exchanged(original: type[nn.Module], *arguments: Any) -> nn.Module:
 def restore_class(module: nn.Module) -> None:
     """Undo `exchange_class`."""
     module.__class__ = type(module).__bases__[0]
-    del module.__dict__[TAP]
+    del module.__dict__[BLOCK_CALL]
 
 
 def is_exchanged(module: nn.Module) -> bool:
-    return TAP in module.__dict__
+    return BLOCK_CALL in module.__dict__
 
 
 class Attached(nn.Module):
@@ -144,49 +144,49 @@ class Attached(nn.Module):
         self.at, self.layout, self.num_classes = at, layout, num_classes
         self.model = model
         self.block = block
-        self.tap = Tap(block, layout)
-        exchange_class(model.get_submodule(at), self.tap)
+        self.block_call = BlockCall(block, layout)
+        exchange_class(model.get_submodule(at), self.block_call)
         self.training = model.training
 
     def forward(self, *inputs: Any, **named: Any) -> Output:
         inputs = self._prepared(*inputs)
-        tap = self.tap
-        tap.start("forward")
+        block_call = self.block_call
+        block_call.start("forward")
         try:
             logits = logits_of(self.model(*inputs, **named))
             return Output(logits, self._scores())
         finally:
-            tap.end()
+            block_call.end()
 
     def trace(self, x: Tensor) -> Trace:
         """The same computation as `forward`, with the intermediate maps as ``(N, channels, H, W)``."""
         (x,) = self._prepared(x)
-        tap = self.tap
-        tap.start("trace")
+        block_call = self.block_call
+        block_call.start("trace")
         try:
             logits = logits_of(self.model(x))
-            scores, f, matched = self._scores(), tap.f, tap.matched
+            scores, f, steps = self._scores(), block_call.f, block_call.steps
             assert f is not None
-            assert matched is not None
+            assert steps is not None
             softmax = None if scores is None else scores.softmax(1)
-            return Trace(f, scores, softmax, matched.mixing, matched.embedding, matched.features, logits)
+            return Trace(f, scores, softmax, steps.mixing, steps.embedding, steps.features, logits)
         finally:
-            tap.end()
+            block_call.end()
 
     def features(self, x: Tensor) -> Tensor:
         """The map that the block reads, ``(N, channels, H, W)``. The rest of the network is not computed."""
         if torch.compiler.is_exporting():  # torch follows the calls of submodules, and must see every one return
             return self.trace(x).block_input
         (x,) = self._prepared(x)
-        tap = self.tap
-        tap.start("features")
+        block_call = self.block_call
+        block_call.start("features")
         try:
             self.model(x)
-            f = tap.f
-        except Cut as cut:
-            f = cut.f
+            f = block_call.f
+        except FeaturesReached as reached:
+            f = reached.f
         finally:
-            tap.end()
+            block_call.end()
         if f is None:
             raise TembedError(self._miscalled())
         return f
@@ -195,13 +195,13 @@ class Attached(nn.Module):
         return f"at={self.at!r}, layout={self.layout}, num_classes={self.num_classes}"
 
     def _scores(self) -> Tensor | None:
-        """The scores that the tap kept during this forward pass."""
-        matched = self.tap.matched
-        if self.tap.calls != 1 or matched is None:
+        """The scores that were kept during this forward pass."""
+        steps = self.block_call.steps
+        if self.block_call.calls != 1 or steps is None:
             raise TembedError(self._miscalled())
         if self.block is None:
             return None
-        scores, trained = matched.scores, self.block.match.score.weight.requires_grad
+        scores, trained = steps.scores, self.block.match.score.weight.requires_grad
         if scores is not None and torch.is_grad_enabled() and trained and not scores.requires_grad:
             raise TembedError(
                 f"the scores of the block behind {self.at!r} have no gradient, because the network calls it inside "
@@ -213,7 +213,7 @@ class Attached(nn.Module):
     def _miscalled(self) -> str:
         if not is_exchanged(self.model.get_submodule(self.at)):
             return f"the block was detached from {self.at!r}: call the original network, or attach it again"
-        times = "not called" if self.tap.calls == 0 else f"called {self.tap.calls} times"
+        times = "not called" if self.block_call.calls == 0 else f"called {self.block_call.calls} times"
         return (
             f"the submodule {self.at!r} was {times} in this forward pass, and the block needs exactly one call: attach "
             "it behind another submodule (tembed.list_layers names them)"

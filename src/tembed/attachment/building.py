@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tembed.attachment.attached import Attached
 from tembed.attachment.attaching import AttachWarning, attach, make_block
 from tembed.attachment.dry_run import make_example
-from tembed.attachment.frozen import Frozen, Top
+from tembed.attachment.frozen import BlockAndHead, Frozen
 from tembed.attachment.sources import Source, make_source
 from tembed.models.description import Description
 from tembed.models.foreign import parse_foreign
@@ -50,7 +50,7 @@ def assemble(
         channels = trunk.features(x).shape[1]
         trunk.image_size = image_size
         block = make_block(name.block, channels, classes, trunk.layout, "bystander", rest)
-        made = Frozen(trunk, Top(block, channels, classes), unused)
+        made = Frozen(trunk, BlockAndHead(block, channels, classes), unused)
     made.description = Description(model, dict(options), side)
     return made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

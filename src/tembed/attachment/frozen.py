@@ -11,7 +11,7 @@ from tembed.models.description import Description
 from tembed.models.network import Output, Trace
 
 
-class Top(nn.Module):
+class BlockAndHead(nn.Module):
     """What is trained: the block, the mean over the map, and a linear head. Maps ``(N, d, H, W)`` to `Output`."""
 
     def __init__(self, block: Block | None, channels: int, num_classes: int):
@@ -31,34 +31,36 @@ class Top(nn.Module):
         """The same computation as `forward`, with the intermediate maps."""
         if self.block is None:
             return Trace(f, None, None, None, None, f, self.head(f.mean((2, 3))))
-        matched = self.block.steps(f)
-        softmax = None if matched.scores is None else matched.scores.softmax(1)
-        logits = self.head(matched.features.mean((2, 3)))
-        return Trace(f, matched.scores, softmax, matched.mixing, matched.embedding, matched.features, logits)
+        steps = self.block.steps(f)
+        softmax = None if steps.scores is None else steps.scores.softmax(1)
+        logits = self.head(steps.features.mean((2, 3)))
+        return Trace(f, steps.scores, softmax, steps.mixing, steps.embedding, steps.features, logits)
 
 
 class Frozen(nn.Module):
-    """A network that stays as it is up to a layer, and a `Top` behind it. Images to `Output`.
+    """A network that stays as it is up to a layer, and a `BlockAndHead` behind it. Images to `Output`.
 
     ``trunk`` is the whole network, cut with `Attached.features`. It has no gradients and stays in evaluation mode.
     ``unused``: names of tensors of the original network that lie behind the layer, such as its head.
     """
 
-    top: Top
+    trained_part: BlockAndHead
     description = Description()
 
-    def __init__(self, trunk: Attached, top: Top, unused: Collection[str] = ()):
+    def __init__(self, trunk: Attached, trained_part: BlockAndHead, unused: Collection[str] = ()):
         super().__init__()
         self.unused = frozenset(unused)
-        self.num_classes = top.num_classes
+        self.num_classes = trained_part.num_classes
         self.trunk = trunk.eval().requires_grad_(False)
-        self.block, self.head = top.block, top.head
-        self.__dict__["top"] = top  # shares block and head: registered again, it would repeat their names
+        self.block, self.head = trained_part.block, trained_part.head
+        self.__dict__["trained_part"] = (
+            trained_part  # shares block and head: registered again, it would repeat their names
+        )
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         self.trunk.eval()
-        self.top.train(mode)
+        self.trained_part.train(mode)
         return self
 
     @torch.no_grad()
@@ -67,11 +69,11 @@ class Frozen(nn.Module):
         return self.trunk.features(x)
 
     def forward(self, x: Tensor) -> Output:
-        return self.top(self.features(x))
+        return self.trained_part(self.features(x))
 
     def trace(self, x: Tensor) -> Trace:
         """The same computation as `forward`, with the intermediate maps."""
-        return self.top.trace(self.features(x))
+        return self.trained_part.trace(self.features(x))
 
     def used_tensors(self) -> dict[str, Tensor]:
         """The tensors of the original network that its features depend on."""

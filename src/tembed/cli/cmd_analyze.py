@@ -51,12 +51,12 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.page.builder import build_page
     from tembed.lab.report.analysis_report import default_out, write_analysis
     from tembed.lab.report.units_report import has_scores
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
 
     out = command.out or default_out(command.source)
     if command.baseline is None and not command.also and not has_scores(command.source):
         return units_only(command, out)
-    with locked_folder(out), for_stderr(command.quiet) as progress:
+    with locked_folder(out), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,
@@ -81,9 +81,9 @@ def units_only(command: Analyze, out: Path) -> int:
     """The report on a run without patch scores."""
     from tembed.common.files import locked_folder
     from tembed.lab.report.units_report import analyze_units, write_units
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
 
-    with locked_folder(out), for_stderr(command.quiet) as progress:
+    with locked_folder(out), stderr_progress(command.quiet) as progress:
         found = analyze_units(
             command.source,
             images_per_class=command.images_per_class,

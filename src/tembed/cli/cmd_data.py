@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tembed.common.errors import counted
-from tembed.lab.terminal import for_stderr
+from tembed.lab.terminal import stderr_progress
 
 if TYPE_CHECKING:
     from tembed.lab.data.store import Stored
@@ -126,7 +126,7 @@ def list_all() -> None:
 def get(command: Get) -> None:
     from tembed.lab.data.getting import get
 
-    with for_stderr() as progress:
+    with stderr_progress() as progress:
         stored = get(command.name, copy=command.copy, progress=progress)
     print(f"{stored.folder}: {describe(stored)}")
 
@@ -134,7 +134,7 @@ def get(command: Get) -> None:
 def import_(command: Import) -> None:
     from tembed.lab.data.importing import import_images
 
-    with for_stderr() as progress:
+    with stderr_progress() as progress:
         stored = import_images(
             command.path,
             command.name,
@@ -154,7 +154,7 @@ def import_(command: Import) -> None:
 def check(command: Check) -> None:
     from tembed.lab.data.checking import check
 
-    with for_stderr() as progress:
+    with stderr_progress() as progress:
         result = check(command.name, progress=progress)
     print(f"{command.name}: {counted(result.count, 'image')}, checksums correct, sha256 {result.sha256}")
     groups, images = counted(result.groups, "group"), counted(result.extra, "image")

@@ -31,14 +31,14 @@ def main(arguments: list[str]) -> int:
     from tembed.cli.main import fail
     from tembed.common.cores import WaitingPolicy
     from tembed.lab.demo import Demo, run_demo
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.environment import keep_freed_memory
     from tembed.lab.training.stopping import Stopped
 
     keep_freed_memory()
     demo = Demo(command.epochs, command.train_images, command.seed)
     try:
-        progress, waiting = for_stderr(command.quiet), WaitingPolicy.from_environment(os.environ)
+        progress, waiting = stderr_progress(command.quiet), WaitingPolicy.from_environment(os.environ)
         print(run_demo(demo, command.out, progress=progress, waiting=waiting))
     except Stopped as stopped:
         return fail(str(stopped), code=128 + stopped.number)

@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tembed.cli.renamed import renamed_flag
-
 SHOWN = 5
 """Classes and confusions on the terminal; the report has all."""
 
@@ -31,10 +29,9 @@ class Evaluate:
 
 
 def main(arguments: list[str]) -> int:
-    arguments = renamed_flag(arguments, "--part", "--subset")
     command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
     from tembed.lab.report.evaluation_report import default_out, summary, write_evaluation
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.evaluation import evaluate_in_detail
 
     found = evaluate_in_detail(
@@ -42,7 +39,7 @@ def main(arguments: list[str]) -> int:
         command.subset,
         data=command.data,
         accelerator=command.accelerator,
-        progress=for_stderr(command.quiet),
+        progress=stderr_progress(command.quiet),
     )
     print(f"{command.source} on {found.evaluation.images:,} {command.subset} images:")
     for line in summary(found):

@@ -37,10 +37,10 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.analysis.analyzing import analyze
     from tembed.lab.page.builder import build_page
     from tembed.lab.report.analysis_report import default_out
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
 
     analysis = default_out(command.source)
-    with locked_folder(analysis), for_stderr(command.quiet) as progress:
+    with locked_folder(analysis), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,

@@ -24,7 +24,7 @@ class Export:
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Export, prog="tembed export", args=arguments)
     from tembed.common.errors import TembedError
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
     from tembed.trained.hub import save_pretrained
     from tembed.trained.onnx_file import to_onnx
     from tembed.trained.weights_file import load
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     if command.hub is not None:
         print(f"{save_pretrained(model, command.hub)}: config.json, model.safetensors and README.md, the model card")
     if command.onnx is not None:
-        made = to_onnx(model, command.onnx, progress=for_stderr(command.quiet))
+        made = to_onnx(model, command.onnx, progress=stderr_progress(command.quiet))
         free = f"any {', '.join(made.free)}" if made.free else "fixed shape"
         print(f"{made.path}: {', '.join(made.outputs)}; {free}; {made.nodes} nodes, {made.size / 1e6:.1f} MB")
         print(f"onnxruntime agrees with torch to {made.difference:.1e} of the largest value")

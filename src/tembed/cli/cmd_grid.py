@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from tembed.cli.renamed import renamed_flag
 from tembed.common.errors import counted
 from tembed.common.plugins import check_model_name
 
@@ -55,9 +54,9 @@ class GridCommand:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(GridCommand, prog="tembed grid", args=renamed_flag(arguments, "--recipe", "--preset"))
+    command = tyro.cli(GridCommand, prog="tembed grid", args=arguments)
     from tembed.lab.grid.grid_file import builtin_names, check_datasets, load_grid
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
 
     if command.grid is None:
         for name in builtin_names():
@@ -72,8 +71,8 @@ def main(arguments: list[str]) -> int:
         "epochs": command.epochs,
         "preset": command.preset,
     }
-    progress = for_stderr(command.quiet)
-    grid = load_grid(command.grid, changes, progress)
+    progress = stderr_progress(command.quiet)
+    grid = load_grid(command.grid, changes)
 
     from tembed.lab.data.store import default_root
     from tembed.lab.grid.engines import LocalEngine, make_engine

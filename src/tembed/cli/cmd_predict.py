@@ -29,7 +29,7 @@ class Predict:
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Predict, prog="tembed predict", args=arguments)
     from tembed.common.errors import TembedError, counted
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
     from tembed.trained.predicting import each_prediction
     from tembed.trained.prediction_table import check_table, describe, write_table
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     found = []
     interrupted = False
     try:
-        with for_stderr(command.quiet) as progress:
+        with stderr_progress(command.quiet) as progress:
             each = each_prediction(
                 command.source, command.images, accelerator=command.accelerator, broken=broken, progress=progress
             )

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from tembed.cli.cmd_layers import FLAGS as FLAGS
-from tembed.cli.renamed import renamed_flag
+from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
 from tembed.common.plugins import check_model_name, name_plugins
 from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.settings import Constants
+
+FLAGS = {**LAYER_FLAGS, "weight": "--lambda"}
 
 if TYPE_CHECKING:
     from tembed.common.progress import Progress
@@ -27,6 +28,8 @@ class Settings(Recipe):
     """The fields of a recipe as the command line shows them."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    weight: Annotated[float | None, tyro.conf.arg(name="lambda")] = None
+    """the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
     optimizer: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(optimizer_names()) + "}")] = Recipe.optimizer
     maximizer: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     constants: Annotated[Constants, tyro.conf.arg(metavar="[NAME VALUE ...]")] = ()
@@ -115,10 +118,10 @@ def observer(command: Train) -> "Progress":
     """What the command shows and records while it trains."""
     from tembed.common.progress import Several
     from tembed.lab.tensorboard import TensorBoard
-    from tembed.lab.terminal import for_stderr
+    from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.run import default_folder
 
-    shown = for_stderr(command.quiet)
+    shown = stderr_progress(command.quiet)
     if not command.tensorboard:
         return shown
     folder = command.out or default_folder(command.recipe.complete())
@@ -127,7 +130,6 @@ def observer(command: Train) -> "Progress":
 
 def parse(arguments: list[str]) -> Train:
     """Parse the command line. ``--preset`` is read first, because it decides the defaults of the other flags."""
-    arguments = renamed_flag(arguments, "--recipe", "--preset")
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--preset")
     try:

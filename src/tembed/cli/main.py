@@ -15,7 +15,7 @@ from importlib import import_module
 from tembed import __version__
 from tembed.common.cores import ASLEEP, Crowded, waiting_policy
 from tembed.common.errors import TembedError, one_line
-from tembed.common.output import for_readers
+from tembed.common.output import robust_output
 from tembed.common.plugins import load_plugins, name_plugins, named_plugins
 
 COMMANDS = {
@@ -66,7 +66,7 @@ def usage() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line, by default that of this process, and return its exit code."""
-    with for_readers():
+    with robust_output():
         return run(arguments)
 
 

@@ -13,7 +13,7 @@ UNSAFE = re.compile(r"(\x1b\[[0-9;]*m|[\n\t])|" + CONTROL.pattern)
 """Control characters; those in the group are harmless: colours, line breaks and tabs."""
 
 
-class Lasting:
+class RobustStream:
     """A text stream that drops everything after an error of these kinds: its reader has gone, or its terminal."""
 
     def __init__(self, stream: TextIO, *errors: type[OSError]):
@@ -36,7 +36,7 @@ class Lasting:
         return getattr(self.stream, name)
 
 
-class Escaped(Lasting):
+class EscapedStream(RobustStream):
     """A text stream that escapes control characters, too."""
 
     def write(self, text: str) -> int:
@@ -45,10 +45,10 @@ class Escaped(Lasting):
 
 
 @contextmanager
-def for_readers() -> Iterator[None]:
-    """Within the ``with``, print to an `Escaped` standard output and a `Lasting` standard error."""
-    output: Any = Escaped(sys.stdout, BrokenPipeError)  # a full disk is an error
-    errors: Any = Lasting(sys.stderr, OSError)
+def robust_output() -> Iterator[None]:
+    """Within the ``with``, print to an `EscapedStream` standard output and a `RobustStream` standard error."""
+    output: Any = EscapedStream(sys.stdout, BrokenPipeError)  # a full disk is an error
+    errors: Any = RobustStream(sys.stderr, OSError)
     with redirect_stdout(output), redirect_stderr(errors):
         try:
             yield

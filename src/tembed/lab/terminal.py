@@ -8,13 +8,13 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from tembed.common.errors import one_line
-from tembed.common.output import Lasting
+from tembed.common.output import RobustStream
 from tembed.common.progress import SILENT, Lines, Progress, Several, epoch_line, number_text
 
-__all__ = ["SILENT", "Bars", "Lines", "Progress", "Several", "for_stderr"]
+__all__ = ["SILENT", "Bars", "Lines", "Progress", "Several", "stderr_progress"]
 
 
-def for_stderr(quiet: bool = False) -> Progress:
+def stderr_progress(quiet: bool = False) -> Progress:
     """Bars on a terminal, plain lines elsewhere, or nothing."""
     if quiet:
         return Progress()
@@ -26,7 +26,7 @@ class Bars(Progress):
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
-        self.console.file = cast(IO[str], Lasting(cast(TextIO, self.console.file), OSError))
+        self.console.file = cast(IO[str], RobustStream(cast(TextIO, self.console.file), OSError))
         self.bars = RichProgress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),

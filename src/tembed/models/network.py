@@ -122,13 +122,13 @@ class Network(nn.Module):
         f = self.features(x)
         if self.block is None:
             return Trace(f, None, None, None, None, f, self.classify(f))
-        matched = self.block.steps(f)
+        steps = self.block.steps(f)
         return Trace(
             block_input=f,
-            scores=matched.scores,
-            softmax=None if matched.scores is None else matched.scores.softmax(1),
-            mixing=matched.mixing,
-            embedding=matched.embedding,
-            block_output=matched.features,
-            logits=self.classify(matched.features),
+            scores=steps.scores,
+            softmax=None if steps.scores is None else steps.scores.softmax(1),
+            mixing=steps.mixing,
+            embedding=steps.embedding,
+            block_output=steps.features,
+            logits=self.classify(steps.features),
         )

@@ -56,11 +56,22 @@ class Bottleneck(nn.Module):
         return self.embed(self.maximizer(self.match(self.norm(self.reduce(f))))).add_(shortcut)
 
 
-def stage(channels: int, inner: int, out: int, units: int, stride: int, maximizer: Maximizer) -> nn.Sequential:
-    """Units of one width. The first one strides and has a projection shortcut."""
-    # The stem already ends in BN-ReLU, so the very first unit, the only one with 16 input channels, has none.
+def stage(
+    channels: int,
+    inner: int,
+    out: int,
+    units: int,
+    stride: int,
+    maximizer: Maximizer,
+    *,
+    after_stem: bool = False,
+) -> nn.Sequential:
+    """Units of one width. The first one strides and has a projection shortcut.
+
+    ``after_stem``: the stem ends in BN-ReLU, which is the pre-activation of the unit behind it.
+    """
     first = Bottleneck(
-        channels, inner, out, stride=stride, project=True, preactivate=channels != 16, maximizer=maximizer
+        channels, inner, out, stride=stride, project=True, preactivate=not after_stem, maximizer=maximizer
     )
     rest = (Bottleneck(out, inner, out, maximizer=maximizer) for _ in range(units - 1))
     return nn.Sequential(first, *rest)
@@ -86,7 +97,7 @@ def resnet(
     stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), BNReLU(16))
     width = 128 if four_stages else 256
     stages = [
-        stage(16, 32, 64, units, 2 if shrinks_early(input_size) else 1, pick),
+        stage(16, 32, 64, units, 2 if shrinks_early(input_size) else 1, pick, after_stem=True),
         stage(64, 64, 128, units, 2, pick),
         stage(128, 128, width, units, 2, pick),
     ]

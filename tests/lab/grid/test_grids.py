@@ -1,13 +1,11 @@
 """A grid file gives the recipes that it describes, and a mistake in it gives an error with a way out."""
 
-import io
 from pathlib import Path
 
 import pytest
 
 from tembed.common.errors import TembedError
 from tembed.common.files import write_json
-from tembed.common.progress import Lines
 from tembed.lab.grid.grid_file import builtin_names, load_grid
 from tembed.lab.grid.jobs import locate_runs
 from tembed.lab.grid.preview import DataSize, data_size
@@ -91,17 +89,6 @@ def test_changing_one_setting_changes_only_the_names_of_its_runs() -> None:
     assert before < more
     assert len(more) == 120
     assert not before & {run_name(recipe) for recipe in load_grid("table1", {"epochs": 9}).recipes}
-
-
-def test_the_former_key_of_the_preset_is_read_with_a_notice(tmp_path: Path) -> None:
-    source, notices = written(tmp_path, 'model = "rn26"\ndata = "tiny"\nrecipe = "fast"'), io.StringIO()
-    assert load_grid(source, progress=Lines(notices)).recipes == (Recipe.fast("rn26", "tiny").complete(),)
-    assert notices.getvalue() == f"{source}: the key 'recipe' is now called 'preset'; please rename it\n"
-
-
-def test_a_flag_replaces_the_former_key_too(tmp_path: Path) -> None:
-    source = written(tmp_path, 'model = "rn26"\ndata = "tiny"\nrecipe = "fast"')
-    assert load_grid(source, {"preset": "paper"}).recipes == (Recipe.paper("rn26", "tiny").complete(),)
 
 
 @pytest.mark.parametrize(

@@ -215,20 +215,6 @@ def test_the_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_the_former_flag_of_the_preset_is_read_with_a_notice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.01)
-    monkeypatch.setattr(preview, "startup_seconds", lambda: 0.0)  # starts a process
-    grid = tmp_path / "mine.toml"
-    grid.write_text('model = "rn26"\ndata = "dots"')
-    for flag in (["--recipe", "fast"], ["--recipe=fast"]):
-        assert main(["grid", str(grid), "--dry-run", "--threads", "1", *flag, "--out", str(tmp_path)]) == 0
-        captured = capsys.readouterr()
-        assert "0/8" in captured.out
-        assert captured.err == "tembed: --recipe is now called --preset\n"
-
-
 def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> GridJob:
     (tmp_path / ".grid").mkdir(exist_ok=True)
     recipe = Recipe.fast(model, "dots", epochs=1, batch_size=10, train_images=10)

@@ -124,7 +124,7 @@ def test_a_recipe_knows_its_preset() -> None:
 
 @pytest.mark.parametrize("name", ["paper", "fast"])
 def test_the_command_line_gives_the_recipe_that_python_gives(name: str) -> None:
-    line = f"RN26-Ours --data cifar10 --preset {name} --epochs 3 --weight 0.25 --seed 4 --train-images 100"
+    line = f"RN26-Ours --data cifar10 --preset {name} --epochs 3 --lambda 0.25 --seed 4 --train-images 100"
     expected = getattr(Recipe, name)("RN26-Ours", "cifar10", epochs=3, weight=0.25, seed=4, train_images=100)
     assert parse(line.split()).recipe == expected
     assert parse(f"RN26-Ours --data cifar10 --preset={name}".split()).recipe.preset == name

@@ -27,14 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import TembedError, first_line
-from tembed.common.progress import SILENT, Progress
 from tembed.lab.training.recipe import PRESETS, Recipe
 
 FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
 GRID_KEYS = ("about", "preset", "seeds")
 """Keys of a grid that are not fields of a recipe."""
-OLD_PRESET = "recipe"
-"""Former name of the key ``preset``."""
 MAX_RUNS = 10_000
 LIST_FIELD = "betas"
 """The one field whose value is itself a list."""
@@ -54,7 +51,7 @@ def builtin_names() -> list[str]:
     return sorted(path.name.removesuffix(".toml") for path in _builtin().iterdir() if path.name.endswith(".toml"))
 
 
-def load_grid(source: str, changes: dict[str, Any] | None = None, progress: Progress = SILENT) -> Grid:
+def load_grid(source: str, changes: dict[str, Any] | None = None) -> Grid:
     """The built-in grid of this name, or the grid in this file, with ``changes`` in place of its own keys.
 
     `TembedError` names the file, the key and the nearest valid one.
@@ -68,9 +65,6 @@ def load_grid(source: str, changes: dict[str, Any] | None = None, progress: Prog
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also for a number with thousands of digits
         raise TembedError(f"{where} is not TOML: {first_line(error)}") from None
-    if OLD_PRESET in values and "preset" not in values:
-        progress.say(f"{where}: the key 'recipe' is now called 'preset'; please rename it")
-        values["preset"] = values.pop(OLD_PRESET)
     given = {key: value for key, value in (changes or {}).items() if value is not None}
     for key, other in (("seeds", "seed"), ("seed", "seeds")):
         if key in given:
@@ -119,8 +113,6 @@ def check_datasets(grid: Grid, root: str, *, stored: bool) -> None:
 
 
 def _check_keys(values: dict[str, Any]) -> None:
-    if OLD_PRESET in values:
-        raise TembedError("it has both preset and recipe, which is the former name of preset; keep preset")
     for key in values:
         if key not in FIELDS and key not in GRID_KEYS:
             plural = key.removesuffix("s")

@@ -176,7 +176,7 @@ class Training:
         self.model: nn.Module = network
         frozen = None
         if isinstance(network, Frozen):
-            self.model, frozen = network.top, network.frozen_tensors()
+            self.model, frozen = network.trained_part, network.frozen_tensors()
             inputs = self.inputs = self._frozen_inputs(network)
         group.share_statistics(self.model)
         self.averaging = Averaging(recipe, self.model, self.steps)
