@@ -1,1 +1,5 @@
 """Documents with tables, charts and figures, and the reports that are made of them."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
