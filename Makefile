@@ -1,10 +1,11 @@
 # `make test` and `make demo` are all that a fresh machine needs: both set up .venv first, and `make test`
-# also finds or installs a C compiler and a browser (tests/setup.sh).
+# also finds or installs a C compiler and a browser (tests/setup.sh). The demo needs only the extra `lab`.
 
 PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
-READY := .venv/.ready
+LAB := .venv/.lab
+DEV := .venv/.dev
 # Each worker takes whole files, in the order that conftest.py chooses. Many tests start more processes: every
 # process has one thread, which sleeps while it waits.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -22,28 +23,29 @@ check: lint
 	tests/setup.sh compiler
 	$(PYTEST) -m "not process and not browser and not cluster and not slow"
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # Forty planted bugs of seed 0 and the tests nearest to each: about half an hour. The result: results/mutants.md.
-mutants: $(READY)
+mutants: $(DEV)
 	tests/setup.sh compiler
 	$(BIN)/python tests/campaign/mutants.py
 
 # 300 kills of seed 0: some hours. The result: results/campaign.md. Both continue where they were interrupted.
-campaign: $(READY)
+campaign: $(DEV)
 	tests/setup.sh compiler
 	PYTHONPATH=tests $(BIN)/python tests/campaign/kills.py
 
-demo: $(READY)
+demo: $(LAB)
 	$(BIN)/tembed demo
 
-$(READY): pyproject.toml constraints.txt
+# One environment for both: an extra is installed when it is first needed. `dev` contains `lab`.
+$(LAB) $(DEV): .venv/.%: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
-	touch $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[$*]'
+	touch $@ $(LAB)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

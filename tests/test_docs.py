@@ -1,6 +1,8 @@
-"""The README's examples run, and the documents name only files and tests that exist."""
+"""The README's examples run, and the documents name only files, tests and Python names that exist."""
 
+import ast
 import json
+import pkgutil
 import re
 import runpy
 from pathlib import Path
@@ -11,6 +13,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 DOCUMENTS = [README, *sorted((ROOT / "docs").glob("*.md"))]
+SCRIPTS = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("page/static/js/*.js"))
+EXAMPLE_FILES = {"my_lab.py", "my_panel.py"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split("\n\n")[0].splitlines()[-1])
@@ -61,6 +65,30 @@ def test_the_map_from_paper_to_code_names_what_exists() -> None:
             assert (ROOT / name).exists(), name
         else:
             assert any(path.endswith(f"/{name}") for path in files), name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_names_files_that_exist(path: Path) -> None:
+    files = [str(file) for file in (ROOT / "src").rglob("*.*")]
+    for name in re.findall(
+        r"`([\w/-]+\.(?:py|c)|(?:src|tests|benchmarks|docs|results)/[\w/.-]+)`", path.read_text("utf-8")
+    ):
+        inside = any(file.endswith(f"/{name}") for file in files)
+        assert inside or (ROOT / name).exists() or name in EXAMPLE_FILES, name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_uses_python_names_that_exist(path: Path) -> None:
+    text = path.read_text("utf-8")
+    blocks = re.findall(r"```python.*?\n(.*?)```", text, flags=re.DOTALL)
+    for node in (node for block in blocks for node in ast.walk(ast.parse(block))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "tembed":
+            exec(ast.unparse(node), {})
+    used = [*blocks, *re.findall(r"`([^`\n]+)`", text)]
+    names = {name for code in used for name in re.findall(r"\btembed(?:\.[A-Za-z_]\w*)+", code)}
+    in_the_page = {name for name in names if f"T.{name.removeprefix('tembed.')} =" in SCRIPTS}
+    for name in names - in_the_page:
+        pkgutil.resolve_name(name)  # raises an AttributeError
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -151,6 +151,56 @@ def test_the_fixture_gives_the_browser_on_the_path(machine: Machine, tmp_path: P
     assert f"found {machine.bin / 'google-chrome'}" in ended.stdout
 
 
+VENV = """
+mkdir -p .venv/bin
+for name in pip tembed ruff mypy; do
+    printf '#!%s\\necho "'$name' $*" >> %s\\n' BASH LOG > .venv/bin/$name
+    chmod +x .venv/bin/$name
+done
+"""
+"""What the stub of ``python3 -m venv .venv`` does."""
+
+
+@pytest.fixture
+def project(machine: Machine, tmp_path: Path) -> Path:
+    """A folder with the Makefile, where programs of the environment only log their arguments."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(PROJECT / name, tmp_path)
+    machine.stub("python3", VENV.replace("BASH", str(shutil.which("bash"))).replace("LOG", str(machine.log)))
+    return tmp_path
+
+
+def make(machine: Machine, project: Path, target: str) -> list[str]:
+    """Run `make` and return what it called."""
+    before = len(machine.log.read_text().splitlines())
+    environment = {"PATH": f"{machine.bin}:{os.environ['PATH']}"}
+    subprocess.run(["make", target], cwd=project, env=environment, check=True, capture_output=True)
+    return machine.log.read_text().splitlines()[before:]
+
+
+def install(extra: str) -> list[str]:
+    return ["python3 -m venv .venv", f"pip install --quiet -c constraints.txt -e .[{extra}]"]
+
+
+LINT = ["ruff check .", "ruff format --check .", "mypy "]
+
+
+def test_the_demo_installs_the_laboratory_only(machine: Machine, project: Path) -> None:
+    assert make(machine, project, "demo") == [*install("lab"), "tembed demo"]
+    assert make(machine, project, "demo") == ["tembed demo"]
+    assert make(machine, project, "lint") == [*install("dev"), *LINT], "the tests need more, in the same environment"
+    assert make(machine, project, "demo") == ["tembed demo"]
+    assert make(machine, project, "lint") == LINT
+
+
+def test_the_environment_of_the_tests_is_enough_for_the_demo(machine: Machine, project: Path) -> None:
+    assert make(machine, project, "lint") == [*install("dev"), *LINT]
+    assert make(machine, project, "demo") == ["tembed demo"]
+    future = (project / ".venv" / ".dev").stat().st_mtime + 10
+    os.utime(project / "pyproject.toml", (future, future))
+    assert make(machine, project, "lint") == [*install("dev"), *LINT], "the requirements have changed"
+
+
 UNMARKED = """
 import subprocess, sys
 

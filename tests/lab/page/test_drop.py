@@ -53,11 +53,11 @@ def test_the_browser_computes_what_torch_computes(tab: Tab, analysis: Analysis, 
     assert text(tab, "#panel-drop .answer") == f"{analysis.classes[best]}, {100 * head[best]:.0f} %"
     bars = [float(number) for number in texts(tab, "#panel-drop .bar .number")]
     np.testing.assert_allclose(bars, head, atol=0.0051)
-    shares = np.array(tab.run("tembed.page.panels.drop.cells.map((one) => one.shares)"))
+    shares = np.array(tab.run("tembed.page.panels.get('drop').cells.map((one) => one.shares)"))
     assert features.softmax is not None
     np.testing.assert_allclose(shares, features.softmax[7 * 16 : 8 * 16], atol=1e-4)
     # the image is one of the test images, so each of its patches lands on the patch itself
-    near = tab.run("tembed.page.panels.drop.cells.map((one) => one.near[0].distance)")
+    near = tab.run("tembed.page.panels.get('drop').cells.map((one) => one.near[0].distance)")
     scale = np.linalg.norm(features.embedding, axis=1).mean()  # type: ignore[arg-type]
     assert max(near) < 1e-3 * scale
     assert trained.model.training is False
@@ -78,7 +78,7 @@ def test_patches_land_at_the_mean_of_their_five_nearest(tab: Tab, analysis: Anal
     assert trace.embedding is not None
     vectors = trace.embedding[0].flatten(1).T.numpy()
     known, places = analysis.features.embedding, np.array(tab.run("[...tembed.page.map.layout]")).reshape(-1, 2) / 65535
-    landed = tab.run("tembed.page.panels.drop.cells.map((one) => one.place())")
+    landed = tab.run("tembed.page.panels.get('drop').cells.map((one) => one.place())")
     for vector, place in zip(vectors, landed, strict=True):
         far = np.linalg.norm(known - vector, axis=1)
         five = np.argsort(far)[:5]

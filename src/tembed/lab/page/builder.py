@@ -9,8 +9,11 @@ from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.atlas import make_atlas
 from tembed.lab.page.content import MOST, page_content
 from tembed.lab.page.encoding import STATIC, array_script, base64_text, plain
+from tembed.lab.page.panels import panel_data, panel_scripts
 
 STEPS = 4
+PANELS = b"<!-- the scripts of the panels -->"
+"""The place in ``index.html`` for the tags of these scripts."""
 
 
 def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, most: int = MOST) -> Path:
@@ -35,11 +38,15 @@ def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, mos
         "data/about.js": f"tembed.about = {plain(about)};\n".encode(),
         "data/atlas.js": f'tembed.atlas = "data:image/{atlas.kind};base64,{base64_text(atlas.content)}";\n'.encode(),
         "data/arrays.js": "".join(array_script(name, array) for name, array in content.arrays.items()).encode(),
+        "data/panels.js": f"tembed.panelData = {plain(panel_data(analysis))};\n".encode(),
         **scripts,
     }
     for path in sorted(STATIC.rglob("*")):
         if path.is_file() and "vendor" not in path.relative_to(STATIC).parts:
             files[path.relative_to(STATIC).as_posix()] = path.read_bytes()
+    panels = {f"js/panels/{name}.js": script.encode() for name, script in panel_scripts().items()}
+    tags = "\n".join(f'<script src="{name}"></script>' for name in panels)
+    files |= panels | {"index.html": files["index.html"].replace(PANELS, tags.encode())}
     _clear(out)
     for name, written in files.items():
         with explained(out / name):

@@ -91,6 +91,8 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
         "shares": SHARES,
         "fine": FINE,
     }
+    if len(images) < len(features.labels):
+        about["imageNumbers"] = images.tolist()
     return Content(about, arrays, analysis.images[images])
 
 

@@ -27,12 +27,7 @@
       this.go = (p) => this.select(p, true);
       this.pickWord = (word) => this.store.set({ word, tab: "words" });
       this.card = new T.Card(find("card"), this, { go: this.go, pickWord: this.pickWord, close: () => this.select(null) });
-      this.panels = {
-        filter: new T.FilterPanel(find("panel-filter"), this),
-        words: new T.WordsPanel(find("panel-words"), this),
-        mix: new T.MixPanel(find("panel-mix"), this),
-        drop: new T.DropPanel(find("panel-drop"), this),
-      };
+      this.panels = new T.Panels(find("tabs"), this, (tab) => this.openTab(tab));
       this.header(about);
       this.vectors(about);
       T.listenToMap(this.map, {
@@ -62,9 +57,6 @@
       document.title = `${about.model} on ${about.data}: every patch`;
       find("layouts").append(...about.layouts.map(({ label, title }, k) => T.el("button", { text: label, "data-layout": k,
         title: `${title}: key ${k + 1}`, onclick: () => this.store.set({ layout: k }) })));
-      find("tabs").append(...T.TABS.map((tab) => T.el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab,
-        "aria-controls": `panel-${tab}`, text: { filter: "Filter", words: "Words", mix: "Mix", drop: "Drop" }[tab],
-        onclick: () => this.openTab(tab) })));
       find("theme").addEventListener("click", () => {
         const { theme } = document.documentElement.dataset;
         this.store.set({ theme: theme === "dark" ? "light" : "dark" });
@@ -164,7 +156,7 @@
     setBrushing(on) {
       this.brushing = on;
       find("stage").classList.toggle("brushing", on);
-      this.panels.filter.brush.setAttribute("aria-pressed", on);
+      this.panels.update(this.store.state, new Set(["brushing"]));
     }
 
     clearFilters() {
@@ -226,10 +218,8 @@
       if (T.FILTERS.some((name) => changed.has(name))) this.map.setMask(T.passing(this.patches, state));
       if (changed.has("region") || changed.has("layout")) this.outline(state);
       if (changed.has("patch")) this.light();
-      this.panels.filter.update(state, this.map.mask);
-      if (changed.has("word")) this.panels.words.update(state);
-      if (changed.has("mix")) this.panels.mix.update(state);
-      if (changed.has("tab")) this.showTab(state.tab);
+      this.panels.update(state, changed);
+      if (changed.has("tab")) this.panels.show(state.tab);
       this.save();
     }
 
@@ -252,13 +242,6 @@
     follow(state) {
       if (state.patch === null) this.map.fit();
       else this.map.fly(state.patch, this.map.zoom());
-    }
-
-    showTab(tab) {
-      for (const one of T.TABS) {
-        find(`panel-${one}`).hidden = one !== tab;
-        find(`tab-${one}`).setAttribute("aria-selected", one === tab);
-      }
     }
 
     themed() {

@@ -2,7 +2,7 @@
 "use strict";
 
 (function (T) {
-  // `about` and `arrays` are what tembed/page/content.py wrote.
+  // `about` and `arrays` are what tembed/lab/page/content.py wrote.
   T.Patches = class {
     constructor(about, arrays) {
       Object.assign(this, { about, arrays });
@@ -18,6 +18,12 @@
 
     image(p) {
       return Math.floor(p / this.about.perImage);
+    }
+
+    // The number of a patch in the analysis, of which the page may show only some of the images.
+    inAnalysis(p) {
+      const { imageNumbers, perImage } = this.about;
+      return imageNumbers ? imageNumbers[this.image(p)] * perImage + (p % perImage) : p;
     }
 
     row(p) {

@@ -16,7 +16,7 @@
       part: null,
       region: null,
       mix: {},
-      tab: "filter",
+      tab: T.panelNames()[0],
       theme: "auto",
     };
   };
@@ -63,7 +63,7 @@
       }
       return found;
     },
-    tab: (text) => (T.TABS.includes(text) ? text : null),
+    tab: (text) => (T.panelNames().includes(text) ? text : null),
     theme: (text) => (["light", "dark"].includes(text) ? text : null),
   };
 
@@ -77,8 +77,6 @@
     region: ({ box, layout }, about) => [...box.map(short), about.layouts[layout].name].join(","),
     mix: (mix) => Object.entries(mix).map(([k, w]) => `${k}:${short(w)}`).join(","),
   };
-
-  T.TABS = ["filter", "words", "mix", "drop"];
 
   T.readAddress = function (hash, about) {
     const state = T.initial(about);

@@ -5,7 +5,7 @@
   const LARGEST = 50e6; // pixels
   const LAND = 5;
 
-  T.DropPanel = class {
+  T.registerPanel("drop", "Drop", class {
     constructor(element, page) {
       Object.assign(this, { element, page });
       this.items = [];
@@ -156,7 +156,7 @@
       this.result.replaceChildren();
       this.say("");
     }
-  };
+  });
 
   // A file that cannot be used, with a sentence for the user.
   T.Refused = class extends Error {};

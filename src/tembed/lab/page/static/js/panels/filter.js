@@ -4,7 +4,7 @@
 (function (T) {
   const WORDS = 12;
 
-  T.FilterPanel = class {
+  T.registerPanel("filter", "Filter", class {
     constructor(element, page) {
       Object.assign(this, { element, page });
       const { patches: { about }, store } = page;
@@ -60,8 +60,8 @@
       this.page.store.set({ entropy: values });
     }
 
-    update(state, mask) {
-      const { patches } = this.page;
+    update(state) {
+      const { patches, map: { mask } } = this.page;
       for (const name of ["labels", "heads"]) {
         for (const chip of this[name].children) {
           chip.setAttribute("aria-pressed", state[name].includes(Number(chip.dataset.class)));
@@ -99,5 +99,5 @@
             `word ${word + 1}: ${patches.wordText(word)}, ${T.count(count, "patch")}`, () => pickWord(word)))),
       ];
     }
-  };
+  });
 })(window.tembed);

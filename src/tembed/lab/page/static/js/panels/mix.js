@@ -6,7 +6,7 @@
   const ALL = 12; // up to this many classes, all have a slider
   const LAND = 5;
 
-  T.MixPanel = class {
+  T.registerPanel("mix", "Mix", class {
     constructor(element, page) {
       Object.assign(this, { element, page });
       const { patches } = page;
@@ -66,8 +66,8 @@
       this.page.store.set({ mix });
     }
 
-    update(state) {
-      if (!this.sliders) return;
+    update(state, changed) {
+      if (!this.sliders || !changed.has("mix")) return;
       const { map, patches } = this.page;
       if (this.add) this.add.value = "";
       for (const k of Object.keys(state.mix).map(Number)) if (!this.rows.has(k)) this.row(k);
@@ -97,5 +97,5 @@
       const weights = patches.classes.map((_, k) => (mix[k] || 0) * patches.about.metric.strength);
       return metric.nearest(metric.of(weights), count, (p) => patches.image(p));
     }
-  };
+  });
 })(window.tembed);

@@ -4,7 +4,7 @@
 (function (T) {
   const MOST = 60;
 
-  T.WordsPanel = class {
+  T.registerPanel("words", "Words", class {
     constructor(element, page) {
       Object.assign(this, { element, page });
       const { patches, pictures } = page;
@@ -28,7 +28,8 @@
       this.page.store.set({ word: this.page.store.state.word === word ? null : word });
     }
 
-    update(state) {
+    update(state, changed) {
+      if (!changed.has("word")) return;
       for (const button of this.buttons.children) {
         button.setAttribute("aria-pressed", Number(button.dataset.word) === state.word);
       }
@@ -57,5 +58,5 @@
         found.length > MOST ? T.el("p", { class: "note", text: `The ${MOST} nearest to the centre are shown.` }) : "",
       ];
     }
-  };
+  });
 })(window.tembed);
