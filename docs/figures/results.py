@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tembed.lab.analysis.interventions import p_text
 from tembed.lab.claims.claim import Claim, Judgement
+from tembed.lab.grid.records import read_runs
 from tembed.lab.report.analysis_report import verdict_table
 from tembed.lab.report.document import Element, Heading, Table, Text, to_markdown, write_document
 from tembed.lab.report.grid_report import report_elements
-from tembed.lab.report.records import read_runs
 
 ROOT = Path(__file__).parents[2]
 PAGE, RESULTS, FIGURES = ROOT / "docs" / "results.md", ROOT / "results", Path(__file__).parent / "results"

@@ -31,7 +31,9 @@ def test_the_demo_ends_with_both_accuracies_and_both_pages(tmp_path: Path, monke
     record = json.loads((out / "analysis" / "claims.json").read_text())
     assert (record["model"], record["images"], record["baseline"]) == ("rn26-embed", 40, str(out / "rn26"))
 
-    monkeypatch.setattr("tembed.demo.write_analysis", lambda *_, **__: None)  # saves time; its maps are cached anyway
+    monkeypatch.setattr(
+        "tembed.lab.demo.write_analysis", lambda *_, **__: None
+    )  # saves time; its maps are cached anyway
     notices = io.StringIO()
     again = run_demo(demo, out, root=tmp_path / "datasets", progress=Lines(notices))
     assert again.splitlines()[:2] == accuracies

@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
     from tembed.common.files import locked_folder
     from tembed.lab.analysis.analyzing import analyze
     from tembed.lab.analysis.sampling import read_groups
+    from tembed.lab.claims import measure_claims
     from tembed.lab.page.builder import build_page
     from tembed.lab.report.analysis_report import default_out, write_analysis
     from tembed.lab.report.units_report import has_scores
@@ -69,18 +70,21 @@ def main(arguments: list[str]) -> int:
             fast_maps=command.fast_maps,
             accelerator=command.accelerator,
         )
-        report = write_analysis(found, out, page="page/index.html" if found.has_maps else None)
+        claims = measure_claims(found)
+        report = write_analysis(found, out, page="page/index.html" if found.has_maps else None, claims=claims)
         page = build_page(found, out / "page", network=(out / "page" / "network").exists()) if found.has_maps else None
     if page is not None:
         print(f"every patch on a map: {page}")
-    show(found.claims, report, command.quiet)
+    show(claims, report, command.quiet)
     return 0
 
 
 def units_only(command: Analyze, out: Path) -> int:
     """The report on a run without patch scores."""
     from tembed.common.files import locked_folder
-    from tembed.lab.report.units_report import analyze_units, write_units
+    from tembed.lab.analysis.units_of_networks import analyze_units
+    from tembed.lab.claims import measure_claims
+    from tembed.lab.report.units_report import write_units
     from tembed.lab.terminal import stderr_progress
 
     with locked_folder(out), stderr_progress(command.quiet) as progress:
@@ -92,8 +96,9 @@ def units_only(command: Analyze, out: Path) -> int:
             fast=command.fast_maps,
             accelerator=command.accelerator,
         )
-        report = write_units(found, out)
-    show(found.claims, report, command.quiet)
+        claims = measure_claims(found, "units")
+        report = write_units(found, out, claims)
+    show(claims, report, command.quiet)
     return 0
 
 

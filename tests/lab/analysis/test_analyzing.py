@@ -23,6 +23,7 @@ from tembed.lab.analysis.analyzing import analyze
 from tembed.lab.analysis.features import cached_features, extract_features
 from tembed.lab.analysis.figures import figure_png
 from tembed.lab.analysis.maps import tsne
+from tembed.lab.claims import measure_claims
 from tembed.lab.claims.claim import Claim, Judgement
 from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.loading import load
@@ -81,7 +82,7 @@ def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "EARLY", 20)
     monkeypatch.setattr(maps, "LATE", 20)
     monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.RESAMPLES", 10)
+    monkeypatch.setattr("tembed.lab.claims.half_samples.RESAMPLES", 10)
     monkeypatch.setattr("tembed.lab.analysis.analyzing.UNTRAINED", 2)
 
 
@@ -141,14 +142,15 @@ def test_a_report_shows_class_names_with_any_characters(
     found = analyze(weights / "odd.safetensors", images_per_class=4)
     for made in (found.chosen_words(), found.legend()):
         figure_png(made)
-    elements = claim_elements(found.claims)
+    claims = measure_claims(found)
+    elements = claim_elements(claims)
     text = MarkdownIt("commonmark").enable("table").render(to_markdown(elements))
     for shown in (text, to_html("odd", elements)):
         tables = re.findall(r"<table>(.*?)</table>", shown, flags=re.DOTALL)
         cells = [{row.count("<td") for row in table.split("<tr")[2:]} for table in tables]
         assert cells == [{3}] + [{4}] * (len(tables) - 1)
         names = [" ".join(html.unescape(name).split()) for name in re.findall(r"<h3>(.*?)</h3>", shown)]
-        measured = [claim for claim in found.claims if claim.weights.verdict != "not measured"]
+        measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
         assert names == [" ".join(claim.name.split()) for claim in measured]
         assert "<script" not in shown
         lines, words = " ".join(html.unescape(shown).split()), [" ".join(name.split()) for name in ODD]
@@ -239,7 +241,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
 def test_deep_supervision_is_analysed_without_the_embedding(weights: Path, tmp_path: Path) -> None:
     found = analyze(weights / "rn26-aux.safetensors", images_per_class=4, baseline=weights / "rn26-embed.safetensors")
     assert found.embedding_sprites() is None
-    verdicts = {claim.name: claim.weights.verdict for claim in found.claims}
+    verdicts = {claim.name: claim.weights.verdict for claim in measure_claims(found)}
     assert verdicts["class vectors are vertices"] == "not measured"
     assert verdicts["super-class probe"] == "not measured"  # tiny has no super-classes
     assert verdicts["mass off the true class"] != "not measured"

@@ -9,8 +9,9 @@ from support.features import made_description
 
 from tembed.common.errors import TembedError
 from tembed.lab.analysis.analyzing import analyze
-from tembed.lab.analysis.compared_runs import sort_runs
-from tembed.lab.claims.controls import untrained
+from tembed.lab.analysis.compared_runs import seed_counts, sort_runs
+from tembed.lab.analysis.untrained import untrained
+from tembed.lab.claims import measure_claims
 from tembed.lab.data.loading import load
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.trained_networks import load_trained
@@ -50,15 +51,15 @@ def test_runs_are_sorted_into_seeds_of_four_kinds(runs: dict[str, Path]) -> None
     source = runs["rn26-embed-0"]
     names = ("rn26-embed-1", "rn26-2", "rn26-aux-0", "rn26-embed-2", "rn26-1", "rn26-1x1-0")
     found = sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name] for name in names])
-    assert [[Path(source).stem for source, _ in kind] for kind in vars(found).values()] == [
+    assert [[Path(source).stem for source, _ in kind] for kind in found.values()] == [
         ["rn26-embed-0", "rn26-embed-1", "rn26-embed-2"],
         ["rn26-0", "rn26-2", "rn26-1"],
         ["rn26-aux-0"],
         ["rn26-1x1-0"],
     ]
-    assert found.counts() == "3 of the run, 3 of the baseline, 1 -aux, 1 -1x1"
+    assert seed_counts(found) == "3 of the run, 3 of the baseline, 1 -aux, 1 -1x1"
     alone = sort_runs(source, load_trained(source), None, [runs["rn26-1"]])
-    assert [Path(source).stem for source, _ in alone.baseline] == ["rn26-1"]
+    assert [Path(source).stem for source, _ in alone["baseline"]] == ["rn26-1"]
 
 
 @pytest.mark.parametrize(
@@ -89,14 +90,14 @@ def test_untrained_networks_hold_no_claim_about_learning(
     runs: dict[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole path on real networks: three untrained seeds of each kind, beside their untrained controls."""
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.RESAMPLES", 30)
+    monkeypatch.setattr("tembed.lab.claims.half_samples.RESAMPLES", 30)
     also = [runs[name] for name in ("rn26-embed-1", "rn26-embed-2", "rn26-1", "rn26-2", "rn26-aux-0", "rn26-1x1-0")]
     groups = {
         "vehicles": ["plane", "car", "truck", "ship", "train"],
         "animals": ["bird", "fish", "cat", "dog", "horse"],
     }
     found = analyze(runs["rn26-embed-0"], baseline=runs["rn26-0"], also=also, groups=groups, root=root)
-    claims = {claim.name: claim for claim in found.claims}
+    claims = {claim.name: claim for claim in measure_claims(found)}
     names = {control.name for control in claims["class purity"].controls}
     assert {"-aux", "-1x1", "baseline", "untrained network (5 seeds)", "random class vectors (5 draws)"} <= names
     assert claims["class purity"].method.why.startswith("n = 1")  # of -aux and -1x1

@@ -9,7 +9,8 @@ import pytest
 
 from tembed.lab.claims.accuracies import check_claims, check_paper, judged
 from tembed.lab.claims.claim import Claim, detectable_gap
-from tembed.lab.claims.seed_statistics import Contrast, Sample
+from tembed.lab.claims.seed_statistics import Contrast
+from tembed.lab.grid.cells import Sample
 from tembed.lab.report.grid_report import write_grid_report
 from tembed.lab.training.recipe import Recipe
 

@@ -12,15 +12,9 @@ from support.datasets import store_world
 from support.features import made_features, save_untrained
 
 from tembed.lab.analysis.features import extract_features
-from tembed.lab.claims.controls import (
-    other_groupings,
-    other_pairs,
-    pair_sets,
-    random_class_vectors,
-    spatial_mean,
-    untrained,
-    with_embedding,
-)
+from tembed.lab.analysis.untrained import untrained
+from tembed.lab.claims.controls import random_class_vectors, spatial_mean, with_embedding
+from tembed.lab.claims.other_groupings import other_groupings, other_pairs, pair_sets
 from tembed.lab.data.loading import load
 from tembed.lab.training.trained_networks import load_trained
 

@@ -1,28 +1,29 @@
 """Look-alikes, entropy, hull and words: each verdict on features where it must come out so, and slow forms."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 from scipy.stats import spearmanr
+from support.claims import HULL, LOOK_ALIKES, UNCERTAINTY, WORDS, made_claims
 from support.features import made_features
 
 from tembed.common.errors import TembedError
+from tembed.lab.analysis.compared_runs import ByKind
 from tembed.lab.analysis.features import Features, entropy
-from tembed.lab.analysis.words import find_words
+from tembed.lab.analysis.words import Words, find_words
 from tembed.lab.claims.claim import Claim, corrected
-from tembed.lab.claims.controls import Networks
 from tembed.lab.claims.half_samples import HalfSamples
-from tembed.lab.claims.hull import extreme, hull_claims
-from tembed.lab.claims.look_alikes import class_distances, look_alike_claims
-from tembed.lab.claims.mixed_words import shared_words, word_claims
+from tembed.lab.claims.hull import extreme
+from tembed.lab.claims.look_alikes import class_distances
+from tembed.lab.claims.mixed_words import shared_words
 from tembed.lab.claims.uncertainty import (
     class_vector_gap,
     near,
     passage_gaps,
     scaled_embedding,
-    uncertainty_claims,
     zero_correlation,
 )
 from tembed.lab.data.catalogue import dataset
@@ -32,6 +33,30 @@ PAIRS, PASSAGES = dataset("cifar10").look_alikes, dataset("cifar10").passages
 LABELS = np.repeat(np.arange(10), 8)
 SAMPLES = HalfSamples.draw(LABELS, 10, resamples=30)
 NOISE = made_features(LABELS, (2, 2), 10, 16, seed=77)
+
+
+def networks(*run: Features, untrained: tuple[Features, ...] = ()) -> ByKind[Features]:
+    return {"run": run, "untrained": untrained}
+
+
+def look_alike_claims(
+    compared: ByKind[Features], pairs: Sequence[tuple[str, str]] = PAIRS, samples: HalfSamples = SAMPLES
+) -> list[Claim]:
+    return made_claims(LOOK_ALIKES, compared, samples, pairs=pairs, classes=CIFAR)
+
+
+def uncertainty_claims(compared: ByKind[Features], pairs: Sequence[tuple[str, str]] = PASSAGES) -> list[Claim]:
+    return made_claims(UNCERTAINTY, compared, SAMPLES, pairs=pairs, classes=CIFAR)
+
+
+def hull_claim(compared: ByKind[Features]) -> Claim:
+    (claim,) = corrected(made_claims(HULL, compared, SAMPLES, classes=CIFAR))
+    return claim
+
+
+def word_claim(compared: ByKind[Features], words: Words, samples: HalfSamples = SAMPLES) -> Claim:
+    (claim,) = corrected(made_claims(WORDS, compared, samples, classes=CIFAR, words=words))
+    return claim
 
 
 def verdicts(claims: list[Claim]) -> dict[str, str]:
@@ -61,9 +86,7 @@ def look_alikes(closeness: float, *, seed: int = 0) -> Features:
 
 @pytest.mark.parametrize(("closeness", "verdict"), [(0.7, "holds"), (-0.7, "does not hold"), (0.0, "unclear")])
 def test_look_alikes_move_closer_where_their_class_vectors_are_close(closeness: float, verdict: str) -> None:
-    (claim,) = corrected(
-        look_alike_claims(Networks((look_alikes(closeness),), untrained=(NOISE,)), PAIRS, CIFAR, SAMPLES)
-    )
+    (claim,) = corrected(look_alike_claims(networks(look_alikes(closeness), untrained=(NOISE,))))
     assert claim.weights.verdict == verdict
     assert [control.name.split(" (")[0] for control in claim.controls] == [
         "no change", "random class vectors", "untrained network", "other pairs",
@@ -86,7 +109,7 @@ def test_a_pair_is_compared_with_all_other_pairs() -> None:
     for i, j in some.reshape(5, 2):  # other pairs are close, too
         values[i], values[j] = values[i] + 0.7 * values[j], values[j] + 0.7 * values[i]
     crowd = dataclasses.replace(features, values=values, embedding=features.mixing @ values)
-    (claim,) = corrected(look_alike_claims(Networks((crowd,)), PAIRS, CIFAR, SAMPLES))
+    (claim,) = corrected(look_alike_claims(networks(crowd)))
     assert claim.weights.verdict != "holds"
 
 
@@ -102,15 +125,15 @@ def test_class_distances_agree_with_a_loop_over_class_means() -> None:
 
 
 def test_pairs_must_be_classes_of_the_dataset() -> None:
-    networks = Networks((NOISE,))
-    assert look_alike_claims(networks, (), CIFAR, SAMPLES)[0].weights.why.endswith("lists no pairs of look-alikes")
+    one = networks(NOISE)
+    assert look_alike_claims(one, ())[0].weights.why.endswith("lists no pairs of look-alikes")
     with pytest.raises(TembedError, match=r"pairs 'bird' with 'zebra', but the dataset has no class 'zebra'"):
-        look_alike_claims(networks, (("bird", "zebra"),), CIFAR, SAMPLES)
+        look_alike_claims(one, (("bird", "zebra"),))
     with pytest.raises(TembedError, match=r"no class 'zebra'"):
-        uncertainty_claims(networks, (("zebra", "bird"),), CIFAR, SAMPLES)
-    deep = Networks((dataclasses.replace(NOISE, embedding=None, mixing=None, values=None),))
-    claims = [*look_alike_claims(deep, PAIRS, CIFAR, SAMPLES), *hull_claims(deep, CIFAR, SAMPLES)]
-    claims += uncertainty_claims(deep, PASSAGES, CIFAR, SAMPLES)
+        uncertainty_claims(one, (("zebra", "bird"),))
+    deep = networks(dataclasses.replace(NOISE, embedding=None, mixing=None, values=None))
+    claims = [*look_alike_claims(deep), hull_claim(deep)]
+    claims += uncertainty_claims(deep)
     assert {claim.weights.verdict for claim in claims} == {"not measured"}
 
 
@@ -146,7 +169,7 @@ BLANK = made_features(LABELS, (4, 4), 10, 16, seed=5)
 
 def test_entropy_claims_find_what_was_planted() -> None:
     planted = uncertain(passages=True, flat=False)
-    claims = uncertainty_claims(Networks((planted,), untrained=(BLANK,)), PASSAGES, CIFAR, SAMPLES)
+    claims = uncertainty_claims(networks(planted, untrained=(BLANK,)))
     found = {claim.name: claim for claim in corrected(claims)}
     assert found["entropy near class vectors"].weights.verdict == "holds"
     passages = found["entropy in passages"]
@@ -173,28 +196,28 @@ def cancelling() -> Features:
 def test_entropy_near_zero_holds_where_the_class_vectors_of_uncertain_patches_cancel() -> None:
     """With other class vectors the same mixtures are only a little shorter, so it is the class vectors' merit."""
     planted = cancelling()
-    claims = uncertainty_claims(Networks((planted,), untrained=(BLANK,)), PASSAGES, CIFAR, SAMPLES)
+    claims = uncertainty_claims(networks(planted, untrained=(BLANK,)))
     assert verdicts(claims)["entropy near zero"] == "holds"
     assert planted.mixing is not None
     other = np.eye(10, 16, dtype=np.float32)
     same = dataclasses.replace(planted, values=other, embedding=planted.mixing @ other)
-    claims = uncertainty_claims(Networks((same,), untrained=(BLANK,)), PASSAGES, CIFAR, SAMPLES)
+    claims = uncertainty_claims(networks(same, untrained=(BLANK,)))
     assert verdicts(claims)["entropy near zero"] != "holds"
 
 
 def test_other_passages_and_no_passages_are_not_a_finding() -> None:
     other = uncertain(passages=False, flat=False)
-    claims = uncertainty_claims(Networks((other,), untrained=(BLANK,)), PASSAGES, CIFAR, SAMPLES)
+    claims = uncertainty_claims(networks(other, untrained=(BLANK,)))
     assert verdicts(claims)["entropy in passages"] != "holds"
-    assert uncertainty_claims(Networks((BLANK,)), (), CIFAR, SAMPLES)[2].weights.verdict == "not measured"
+    assert uncertainty_claims(networks(BLANK), ())[2].weights.verdict == "not measured"
 
 
 def test_entropy_claims_fail_if_the_planted_structure_is_reversed() -> None:
     flipped = uncertain(passages=True, flip=True)
-    found = verdicts(uncertainty_claims(Networks((flipped,)), PASSAGES, CIFAR, SAMPLES))
+    found = verdicts(uncertainty_claims(networks(flipped)))
     assert found["entropy near zero"] == "does not hold"
     far = uncertain(passages=True, scale=8.0)  # the class vectors are close to zero, where the uncertain patches are
-    claims = uncertainty_claims(Networks((far,)), PASSAGES, CIFAR, SAMPLES)
+    claims = uncertainty_claims(networks(far))
     assert verdicts(claims)["entropy near class vectors"] == "does not hold"
     assert claims[1].notes["the same by f' / sum of its weights"].value > 0
 
@@ -205,10 +228,10 @@ def test_what_an_untrained_network_shows_as_well_is_unclear() -> None:
         (cancelling(), ("entropy near zero",)),
         (uncertain(passages=True, flat=False), ("entropy near class vectors", "entropy in passages")),
     ):
-        found = verdicts(uncertainty_claims(Networks((planted,), untrained=(planted,)), PASSAGES, CIFAR, SAMPLES))
+        found = verdicts(uncertainty_claims(networks(planted, untrained=(planted,))))
         assert [found[name] for name in names] == ["unclear"] * len(names)
     words = worded(shared=True)
-    (claim,) = corrected(word_claims(Networks((words,), untrained=(words,)), find_words(words, 20), SAMPLES))
+    claim = word_claim(networks(words, untrained=(words,)), find_words(words, 20))
     assert claim.weights.verdict == "unclear"
 
 
@@ -220,7 +243,7 @@ def test_passages_that_are_more_certain_than_their_ends_do_not_hold() -> None:
     between = (planted.mixing / total).max(1) < 0.6
     softmax = np.where(between[:, None], 0.98 * np.eye(10)[0] + 0.002, 0.1).astype(np.float32)
     reversed_ = dataclasses.replace(planted, softmax=softmax)
-    found = verdicts(uncertainty_claims(Networks((reversed_,)), PASSAGES, CIFAR, SAMPLES))
+    found = verdicts(uncertainty_claims(networks(reversed_)))
     assert found["entropy in passages"] == "does not hold"
 
 
@@ -294,11 +317,11 @@ def test_the_hull_claim_follows_the_sum_of_the_weights(inside: float, verdict: s
     total = np.where(rng.random(len(NOISE.mixing)) < inside, 0.9, 3.0)[:, None]
     mixing = (0.01 + NOISE.mixing).astype(np.float32)
     mixing = (mixing / mixing.sum(1, keepdims=True) * total).astype(np.float32)
-    (claim,) = corrected(hull_claims(Networks((dataclasses.replace(NOISE, mixing=mixing),)), CIFAR, SAMPLES))
+    claim = hull_claim(networks(dataclasses.replace(NOISE, mixing=mixing)))
     assert claim.weights.verdict == verdict
     alone = mixing.copy()
     alone[0] = 2 * np.eye(10)[3]
-    (claim,) = corrected(hull_claims(Networks((dataclasses.replace(NOISE, mixing=alone),)), CIFAR, SAMPLES))
+    claim = hull_claim(networks(dataclasses.replace(NOISE, mixing=alone)))
     assert claim.weights.verdict == "does not hold"
     assert claim.weights.why == "9 of 10 class vectors are extreme (not extreme: cat)"
 
@@ -309,9 +332,9 @@ def test_a_class_vector_inside_the_hull_refutes_the_claim_for_the_method() -> No
     alone = mixing.copy()
     alone[0] = 2 * np.eye(10)[3]
     whole, inner = (dataclasses.replace(NOISE, mixing=weights) for weights in (mixing, alone))
-    (claim,) = corrected(hull_claims(Networks((whole, whole, whole)), CIFAR, SAMPLES))
+    claim = hull_claim(networks(whole, whole, whole))
     assert claim.method.verdict == "holds"
-    (claim,) = corrected(hull_claims(Networks((whole, whole, inner)), CIFAR, SAMPLES))
+    claim = hull_claim(networks(whole, whole, inner))
     assert claim.weights.verdict == "holds"
     assert claim.method.verdict == "does not hold"
     assert claim.method.why == "in 1 of 3 seeds, some class vectors are not extreme"
@@ -337,7 +360,7 @@ def worded(*, shared: bool) -> Features:
 def test_patches_of_a_mixed_word_come_from_its_classes(shared: bool, verdict: str) -> None:
     features = worded(shared=shared)
     words = find_words(features, 20)
-    (claim,) = corrected(word_claims(Networks((features,), untrained=(BLANK,)), words, SAMPLES))
+    claim = word_claim(networks(features, untrained=(BLANK,)), words)
     assert claim.weights.verdict == verdict
     assert claim.notes["words that mix classes"].value + claim.notes["words of one class"].value == 20
 
@@ -350,8 +373,8 @@ def test_a_seed_in_which_every_word_mixes_refutes_the_claim_for_the_method() -> 
     mixed = dataclasses.replace(features, softmax=(both + noise) / (both + noise).sum(1, keepdims=True))
     words = find_words(features, 20)
     for last, verdict in ((features, "holds"), (mixed, "does not hold")):
-        networks = Networks((features, features, last), untrained=(BLANK, BLANK, BLANK))
-        (claim,) = corrected(word_claims(networks, words, SAMPLES.first(20)))
+        compared = networks(features, features, last, untrained=(BLANK, BLANK, BLANK))
+        claim = word_claim(compared, words, SAMPLES.first(20))
         assert claim.weights.verdict == "holds"
         assert claim.method.verdict == verdict, claim.method
     assert claim.method.why == "in 1 of 3 seeds, all words mix classes or none does"
@@ -364,13 +387,13 @@ def test_words_of_one_kind_only_do_not_hold(share: float) -> None:
     p += 0.02 * np.random.default_rng(1).random(p.shape)
     features = dataclasses.replace(NOISE, softmax=(p / p.sum(1, keepdims=True)).astype(np.float32))
     words = find_words(features, 10 if share == 1 else 5)
-    (claim,) = corrected(word_claims(Networks((features,), untrained=(BLANK,)), words, SAMPLES))
+    claim = word_claim(networks(features, untrained=(BLANK,)), words)
     assert claim.weights.verdict == "does not hold"
     assert claim.weights.why.startswith("no word mixes" if share == 1 else "every word mixes classes")
 
 
 def test_words_of_noise_are_not_a_finding() -> None:
-    (claim,) = corrected(word_claims(Networks((NOISE,), untrained=(BLANK,)), find_words(NOISE, 20), SAMPLES))
+    claim = word_claim(networks(NOISE, untrained=(BLANK,)), find_words(NOISE, 20))
     assert claim.weights.verdict in ("unclear", "does not hold")
 
 

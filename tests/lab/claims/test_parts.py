@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.claims import PARTS, made_claims
 from support.datasets import store_world
 from support.features import made_features
 
-from tembed.lab.analysis.features import patch_span
+from tembed.lab.analysis.compared_runs import ByKind
+from tembed.lab.analysis.features import Features, patch_span
 from tembed.lab.analysis.words import Words
 from tembed.lab.claims.claim import Claim, corrected
-from tembed.lab.claims.controls import Networks
 from tembed.lab.claims.half_samples import HalfSamples
-from tembed.lab.claims.recognised_parts import classes_with_part, leading_part, part_claims, part_pixels
+from tembed.lab.claims.recognised_parts import classes_with_part, leading_part, part_pixels
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
 from tembed.lab.data.parts.world import PARTS_OF
@@ -53,6 +54,10 @@ def world(classes: int = 4) -> tuple[ImageSet, np.ndarray]:
     return ImageSet(images, torch.from_numpy(labels), names, torch.arange(len(labels)), part_map, ("x", "y", "z")), part
 
 
+def part_claims(networks: ByKind[Features], images: ImageSet, words: Words, samples: HalfSamples) -> list[Claim]:
+    return made_claims(PARTS, networks, samples, sample=images, test_images=images, words=words)
+
+
 def test_mass_on_the_sharing_classes_is_found_where_it_was_put() -> None:
     images, part = world()
     labels = images.labels.numpy()
@@ -64,16 +69,17 @@ def test_mass_on_the_sharing_classes_is_found_where_it_was_put() -> None:
     words = Words(np.eye(4, dtype=np.float32), none, part, np.bincount(labels), none, none[:, None])
     seeing, other = dataclasses.replace(features, softmax=fair), dataclasses.replace(features, softmax=blind)
     samples = HalfSamples.draw(labels, 4, resamples=20)
-    networks = Networks((seeing,), aux=(other,), untrained=(dataclasses.replace(other, softmax=noise(len(labels))),))
-    first, off, recovered = corrected(part_claims(networks, images, images, words, samples))
+    blank = dataclasses.replace(other, softmax=noise(len(labels)))
+    networks = {"run": [seeing], "-aux": [other], "untrained": [blank]}
+    first, off, recovered = corrected(part_claims(networks, images, words, samples))
     assert first.weights.verdict == off.weights.verdict == recovered.weights.verdict == "holds"
     assert values(first) == pytest.approx({"measured": 1, "chance": 0.5, "-aux": 0.5})
     assert values(off) == pytest.approx({"measured": 1, "chance": 1 / 3, "-aux": 1 / 3})
     assert values(recovered)["measured"] == pytest.approx(1)
-    alone = corrected(part_claims(Networks((other,)), images, images, words, samples))
+    alone = corrected(part_claims({"run": [other]}, images, words, samples))
     assert alone[0].weights.verdict == "unclear"
     wrong = dataclasses.replace(features, softmax=((1 - sharing) + 0.01).astype(np.float32) / 2.04)
-    (claim, *_) = corrected(part_claims(Networks((wrong,)), images, images, words, samples))
+    (claim, *_) = corrected(part_claims({"run": [wrong]}, images, words, samples))
     assert claim.weights.verdict == "does not hold"
 
 
@@ -95,6 +101,6 @@ def test_without_a_part_map_the_claims_are_not_measured() -> None:
     features = made_features(images.labels.numpy(), (1, 1))
     words = Words(np.eye(4, dtype=np.float32), part, part, part, part, part[:, None])
     samples = HalfSamples.draw(features.labels, 4, resamples=4)
-    claims = part_claims(Networks((features,)), plain, plain, words, samples)
+    claims = part_claims({"run": [features]}, plain, words, samples)
     assert {claim.weights.verdict for claim in claims} == {"not measured"}
     assert {claim.weights.why for claim in claims} == {"the parts of this dataset are not known"}

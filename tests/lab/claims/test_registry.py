@@ -1,66 +1,147 @@
-"""Adding a family of claims takes one registration, inside the package or outside."""
+"""Adding a claim or a control takes one registration, inside the package or outside."""
 
-import re
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from support.claims import (
+    BEFORE,
+    HULL,
+    LOOK_ALIKES,
+    PARTS,
+    SEPARATION,
+    UNCERTAINTY,
+    UNITS,
+    WORDS,
+    made_analysis,
+    made_claims,
+)
 from support.features import made_features
 
 from tembed.common.errors import TembedError
-from tembed.lab import claims
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, Control, Measure, corrected
-from tembed.lab.claims.half_samples import HalfSamples
+from tembed.lab.analysis.compared_runs import KINDS, compared_models
+from tembed.lab.claims import ClaimSpec, Subject, measure_claims, register_claim, register_control
+from tembed.lab.claims.controls import CONTROLS
+from tembed.lab.claims.half_samples import Draws, HalfSamples
+from tembed.lab.claims.measuring import CLAIMS
+
+LABELS = np.repeat(np.arange(4), 8)
+SAMPLES = HalfSamples.draw(LABELS, 4, resamples=30)
+FEATURES, OTHER = made_features(LABELS), made_features(LABELS, seed=1)
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "_MEASUREMENTS", dict(claims._MEASUREMENTS))
+def _own_registry() -> Iterator[None]:
+    registries: list[dict[str, Any]] = [CLAIMS, CONTROLS, KINDS]
+    before = [dict(one) for one in registries]
+    yield
+    for one, known in zip(registries, before, strict=True):
+        one.clear()
+        one.update(known)
 
 
-def count_classes(analysis: Any) -> list[Claim]:
-    count = Measure(float(len(analysis.classes)))
-    two = Control("two classes", Measure(2.0), Measure(count.value - 2), p=0.01, against=0.99)
-    return [Claim("many classes", "there are many classes", "their number", count, (two,))]
+def positive(subject: Subject) -> Draws:
+    """The share of positive features behind the block."""
+    return subject.samples.mean((subject.features.block_output > 0).mean(1))
 
 
-def test_the_built_in_families_are_registered_in_the_order_of_the_report() -> None:
-    families = ["separation", "look-alikes", "uncertainty", "hull", "words", "parts", "soft arg-max"]
-    assert claims.claim_families() == families
-    register_claim("mine", count_classes)
-    assert claims.claim_families() == [*families, "mine"]
+def test_the_claims_are_registered_in_the_order_of_the_report() -> None:
+    families = [*SEPARATION, *BEFORE, *LOOK_ALIKES, *UNCERTAINTY, *HULL, *WORDS, *PARTS, *UNITS]
+    assert list(CLAIMS) == families
+    register_claim(ClaimSpec("mine", "", "", positive))
+    assert list(CLAIMS) == [*families, "mine"]
 
 
-def test_a_registered_family_measures_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "_MEASUREMENTS", {})
-    register_claim("mine", count_classes)
-    register_claim("none", lambda analysis: [])
-    register_claim("again", count_classes)
-    found: Any = SimpleNamespace(classes=("a", "b", "c"))
-    measured = claims.measure_claims(found)
-    assert [claim.name for claim in measured] == ["many classes", "many classes"]
-    assert {claim.weights.verdict for claim in measured} == {"holds"}
-    assert {claim.weights.p for claim in measured} == {0.02}, "not corrected for two claims"
-    assert measured[0].plain()["controls"][0]["name"] == "two classes"
+def test_a_claim_is_a_measure_and_controls_by_name() -> None:
+    register_control("nothing", constant=0.0)
+    register_control("shifted", change=lambda features, seed: shifted(features, -1.0))
+    register_control("drawn", change=lambda features, seed: shifted(features, -1.0 - seed / 10), draws=3)
+    names = ("nothing", "shifted", "drawn", "baseline", "-aux", "untrained network")
+    register_claim(ClaimSpec("mine", "paper", "definition", positive, names))
+    networks = {"run": [FEATURES, OTHER], "baseline": [OTHER], "untrained": [OTHER, FEATURES]}
+    (claim,) = made_claims(["mine"], networks, SAMPLES)
+    assert [control.name for control in claim.controls] == [
+        "nothing", "shifted", "drawn (3 draws)", "baseline", "untrained network (2 seeds)",
+    ]  # fmt: skip
+    expected = [
+        0.0,
+        (FEATURES.block_output > 1).mean(),
+        np.mean([(FEATURES.block_output > 1 + seed / 10).mean() for seed in range(3)]),
+        (OTHER.block_output > 0).mean(),
+        np.mean([(one.block_output > 0).mean() for one in (OTHER, FEATURES)]),
+    ]
+    assert [control.value.value for control in claim.controls] == pytest.approx(expected)
+    assert claim.value is not None
+    assert claim.value.value == pytest.approx((FEATURES.block_output > 0).mean())
+    assert claim.method.why.startswith("n = 1")  # of the baseline
 
 
-def test_the_example_of_the_docs_runs() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text("utf-8")
-    (example,) = re.findall(r"```python\n([^`]*register_claim\(\"head\".*?)```", text, flags=re.DOTALL)
-    space: dict[str, Any] = {}
-    exec(compile(example, "docs/analysis.md", "exec"), space)
-    assert claims.claim_families()[-1] == "head"
-    features = made_features(np.repeat(np.arange(4), 8))
-    samples = HalfSamples.draw(features.labels, 4)
-    (claim,) = space["head_accuracy"](SimpleNamespace(features=features, samples=samples))
-    assert claim.value.value == (features.head == features.labels).mean()
-    (judged,) = corrected([claim])
-    assert judged.weights.verdict == "does not hold"  # the head of random features guesses among four classes
+def shifted(features: Any, by: float) -> Any:
+    return replace(features, block_output=features.block_output + by)
+
+
+def test_a_control_can_be_added_to_claims_of_the_package() -> None:
+    register_control("-mine", kind="-mine", claims=("class purity", "look-alikes move closer"))
+    register_control("doubled", change=lambda features, seed: shifted(features, 1.0), claims=["class purity"])
+    networks = {"run": [FEATURES], "-mine": [OTHER]}
+    pairs = [("a", "b")]
+    purity, pair, hull = made_claims(["class purity", *LOOK_ALIKES, *HULL], networks, SAMPLES, pairs=pairs)
+    assert [control.name for control in purity.controls][-2:] == ["-mine", "doubled"]
+    (other,) = made_claims(["class purity"], {"run": [OTHER]}, SAMPLES)
+    assert other.value is not None
+    assert purity.controls[-2].value.value == other.value.value
+    assert "-mine" in [control.name for control in pair.controls]
+    assert "-mine" not in [control.name for control in hull.controls]
+    assert compared_models("rn26-embed")["-mine"] == "rn26-mine"
+
+
+def test_networks_are_measured_once_for_all_claims_with_the_same_measure() -> None:
+    calls = []
+
+    def counting(subject: Subject) -> Draws:
+        calls.append(subject.features)
+        return positive(subject)
+
+    for name in ("first", "second"):
+        register_claim(ClaimSpec(name, "", "", counting, ("baseline", "untrained network")))
+    first, second = made_claims(["first", "second"], {"run": [FEATURES], "baseline": [OTHER]}, SAMPLES)
+    assert first.controls == second.controls
+    assert len(calls) == 2
+
+
+def test_claims_are_corrected_across_all_of_them() -> None:
+    CLAIMS.clear()
+    register_control("a little less", constant=float((FEATURES.block_output > 0).mean()) - 0.03)
+    images: Any = SimpleNamespace(labels=torch.from_numpy(LABELS))
+    analysis = made_analysis({"run": [FEATURES]}, sample=images)
+    register_claim(ClaimSpec("first", "", "", positive, ("a little less",)))
+    (alone,) = measure_claims(analysis)
+    register_claim(ClaimSpec("second", "", "", positive, ("a little less",)))
+    first, second = measure_claims(analysis)
+    assert alone.weights.p is not None
+    assert 1e-6 < alone.weights.p < 0.2
+    assert first.weights.p == second.weights.p == 2 * alone.weights.p
+    assert measure_claims(analysis, "units") == []
 
 
 def test_a_name_can_be_registered_only_once() -> None:
-    with pytest.raises(TembedError, match="'hull' are already registered"):
-        register_claim("hull", count_classes)
+    with pytest.raises(TembedError, match="a claim 'class purity' is already registered"):
+        register_claim(ClaimSpec("class purity", "", "", positive))
+    with pytest.raises(TembedError, match="a control 'block input' is already registered"):
+        register_control("block input", constant=0.0)
+
+
+def test_unknown_names_are_refused() -> None:
+    register_claim(ClaimSpec("mine", "", "", positive, ("nobody",)))
+    with pytest.raises(TembedError, match="no control 'nobody' is registered; known: baseline, -aux"):
+        made_claims(["mine"], {"run": [FEATURES]}, SAMPLES)
+    with pytest.raises(TembedError, match="'somebody' is no kind of network"):
+        register_control("wrong", kind="somebody")
+    register_control("lost", constant=0.0, claims=("no such claim",))
+    found: Any = None
+    with pytest.raises(TembedError, match="control 'lost' names the unknown claim 'no such claim'"):
+        measure_claims(found)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tembed.lab.claims.seed_statistics import ON_PAR, Contrast, Sample, at_least
+from tembed.lab.claims.seed_statistics import ON_PAR, Contrast, at_least
+from tembed.lab.grid.cells import Sample
 
 
 def contrast(plus: list[Sample], minus: list[Sample], images: int = 10_000, *, on_par: bool = False) -> Contrast:

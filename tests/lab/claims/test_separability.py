@@ -7,7 +7,8 @@ from sklearn.metrics import silhouette_score
 
 from tembed.lab.analysis.neighbours import neighbourhood
 from tembed.lab.claims import separability as module
-from tembed.lab.claims.half_samples import HalfSamples, control
+from tembed.lab.claims.evidence import control
+from tembed.lab.claims.half_samples import HalfSamples
 from tembed.lab.claims.separability import RIDGE, K, neighbour_classes, probes, queries_of, separability, silhouettes
 
 LABELS = np.array([0, 1, 2, 0, 1, 2] * 4)
@@ -58,7 +59,7 @@ def test_purity_is_unknown_where_no_group_has_two_images() -> None:
     assert np.isfinite(own[0])
     assert np.isnan(own[1:]).all()
     assert np.isfinite(found.purity(np.array([0, 0, 1, 1]))).all()
-    assert control("c", own, own - 0.1).p == 1
+    assert control("c", own, [own - 0.1]).p == 1
 
 
 def test_the_silhouette_is_sklearns_for_images_of_one_pixel(samples: HalfSamples) -> None:

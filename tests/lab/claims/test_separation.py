@@ -4,13 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from support.claims import BEFORE, made_claims
+from support.claims import SEPARATION as NAMES
 from support.features import made_features, planted_network
 
+from tembed.lab.analysis.compared_runs import ByKind
 from tembed.lab.analysis.features import Features
 from tembed.lab.claims.claim import Claim, corrected
-from tembed.lab.claims.controls import Networks
 from tembed.lab.claims.half_samples import HalfSamples
-from tembed.lab.claims.separation import BEFORE, NAMES, separation_claims
 
 GROUPS = np.array([0, 0, 1, 1, 1, 1, 1, 1, 0, 0])
 LABELS = np.repeat(np.arange(10), 8)
@@ -18,9 +19,13 @@ NOISE = planted_network(LABELS, GROUPS, 0, seed=90)
 SUPER = NAMES[1:]
 
 
+def separation_claims(networks: ByKind[Features], group_of: np.ndarray | None, samples: HalfSamples) -> list[Claim]:
+    return made_claims((*NAMES, *BEFORE), networks, samples, group_of=group_of)
+
+
 def judged(run: Features, *, baseline: Features = NOISE, labels: np.ndarray = LABELS) -> dict[str, Claim]:
     run, baseline, blank = (dataclasses.replace(one, labels=labels) for one in (run, baseline, NOISE))
-    networks = Networks((run,), (baseline,), untrained=(blank,))
+    networks = {"run": [run], "baseline": [baseline], "untrained": [blank]}
     samples = HalfSamples.draw(labels, 10, resamples=30)
     return {claim.name: claim for claim in corrected(separation_claims(networks, GROUPS, samples))}
 
@@ -81,12 +86,12 @@ def test_three_seeds_of_each_network_decide_about_the_method() -> None:
     runs = tuple(planted_network(LABELS, GROUPS, 2.0, seed) for seed in range(3))
     noise = tuple(planted_network(LABELS, GROUPS, 0, 50 + seed) for seed in range(3))
     samples = HalfSamples.draw(LABELS, 10, resamples=4)
-    claims = separation_claims(Networks(runs, noise, untrained=noise, aux=noise), GROUPS, samples)
+    claims = separation_claims({"run": runs, "baseline": noise, "-aux": noise, "untrained": noise}, GROUPS, samples)
     found = {claim.name: claim for claim in corrected(claims)}
     assert {found[name].method.verdict for name in SUPER} == {"holds"}
     assert "-aux" in [control.name for control in found["class purity"].controls]
     assert found["super-class probe"].method.why.startswith("n = 3; ")
-    two = separation_claims(Networks(runs, noise[:2], untrained=noise), GROUPS, samples)
+    two = separation_claims({"run": runs, "baseline": noise[:2], "untrained": noise}, GROUPS, samples)
     assert {claim.method.verdict for claim in two[:4]} == {"unclear"}
     assert "n = 2" in two[0].method.why
 
@@ -94,12 +99,12 @@ def test_three_seeds_of_each_network_decide_about_the_method() -> None:
 def test_without_super_classes_or_block_output_a_reason_is_given() -> None:
     labels = np.repeat(np.arange(4), 8)
     features, samples = made_features(labels), HalfSamples.draw(labels, 4, resamples=10)
-    claims = separation_claims(Networks((features,)), None, samples)
+    claims = separation_claims({"run": [features]}, None, samples)
     assert claims[0].weights.verdict != "not measured"
     assert {claim.weights.why for claim in claims[1:]} == {"the dataset has no super-classes and none were given"}
-    alone = separation_claims(Networks((features,)), np.array([0, 1, 0, 1]), samples)
+    alone = separation_claims({"run": [features]}, np.array([0, 1, 0, 1]), samples)
     assert alone[-1].weights.why == "no baseline was given"
     deep = dataclasses.replace(features, embedding=None, mixing=None, values=None)
-    claims = separation_claims(Networks((deep,)), np.array([0, 1, 0, 1]), samples)
+    claims = separation_claims({"run": [deep]}, np.array([0, 1, 0, 1]), samples)
     assert {claim.weights.verdict for claim in claims} == {"not measured"}
     assert all("deep supervision" in claim.weights.why for claim in claims)

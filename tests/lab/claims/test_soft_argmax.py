@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 from scipy import stats
+from support.claims import UNITS, made_claims
 
+from tembed.lab.analysis.compared_runs import ByKind
 from tembed.lab.analysis.units import LIMIT, Points, Unit
-from tembed.lab.analysis.units_of_networks import NetworkUnits
 from tembed.lab.claims.claim import Claim, corrected
 from tembed.lab.claims.half_samples import HalfSamples
-from tembed.lab.claims.soft_argmax import NORMAL_ACCURATE, soft_argmax_claims
+from tembed.lab.claims.soft_argmax import NORMAL_ACCURATE
 
 IMAGES, PIXELS, KERNELS = 60, 16, 40
 LABELS = np.arange(IMAGES) % 6
@@ -45,10 +46,14 @@ EXACT = {"same": 0.99, "ordered": 0.99, "active": 2, "accurate": 0.99, "spread":
 OFF = {"same": 0.5, "ordered": 0.6, "active": 30, "accurate": 0.2, "spread": 0.6}
 
 
+def soft_argmax_claims(units: ByKind[list[Unit]]) -> list[Claim]:
+    return made_claims(UNITS, {}, SAMPLES, units=units)
+
+
 def judged(numbers: dict[str, float], seeds: int = 1) -> list[Claim]:
     run = [[unit(10 * s + k, **numbers) for k in range(3)] for s in range(seeds)]  # type: ignore[arg-type]
     untrained = [[unit(100 + 10 * s + k, **UNTRAINED) for k in range(3)] for s in range(3)]  # type: ignore[arg-type]
-    return corrected(soft_argmax_claims(NetworkUnits(run, [], untrained), SAMPLES))
+    return corrected(soft_argmax_claims({"run": run, "untrained": untrained}))
 
 
 def test_units_that_select_hold() -> None:
@@ -84,7 +89,7 @@ def test_the_method_needs_three_seeds() -> None:
 
 def test_the_value_is_the_mean_over_units_of_equal_weight() -> None:
     units = [unit(1, **EXACT), unit(2, **OFF)]  # type: ignore[arg-type]
-    found = soft_argmax_claims(NetworkUnits([units], [units[:1]], []), SAMPLES)
+    found = soft_argmax_claims({"run": [units], "baseline": [units[:1]]})
     for claim, (top, bottom) in zip(
         found[:3], (("same", "matched"), ("ordered", "pairs"), ("accurate", "active")), strict=True
     ):
@@ -101,7 +106,7 @@ def test_the_value_is_the_mean_over_units_of_equal_weight() -> None:
 
 
 def test_a_network_without_units_is_not_measured() -> None:
-    found = soft_argmax_claims(NetworkUnits([[]], [], [[]]), SAMPLES)
+    found = soft_argmax_claims({"run": [[]], "untrained": [[]]})
     assert {claim.weights.verdict for claim in found} == {"not measured"}
 
 

@@ -1,13 +1,25 @@
 """Half-samples give the right spread, and controls the right verdicts."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import stats
 
-from tembed.lab.claims.claim import LEVEL, Measure
-from tembed.lab.claims.half_samples import Evidence, HalfSamples, claim, control, measure, random_control, rank_control
+from tembed.lab.claims.claim import LEVEL, Claim, Measure
+from tembed.lab.claims.evidence import Ranked, Rival, control, judge, rank_control
+from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
 from tembed.lab.claims.separability import separability
 
 LABELS = np.repeat(np.arange(4), 8)
+
+
+def within(name: str, seeds: list[Draws]) -> Rival:
+    return Rival(name, [[draws] for draws in seeds])
+
+
+def judged(own: list[Draws], *rivals: Rival | Ranked, **options: Any) -> Claim:
+    return judge("n", "p", "d", own, rivals, **options)
 
 
 def width(found: Measure) -> float:
@@ -75,7 +87,7 @@ def test_equal_measures_are_rarely_told_apart() -> None:
     for seed in range(60):
         rng, samples = np.random.default_rng(seed), HalfSamples.draw(labels, 4, seed, 30)
         first, second = (separability(planted(rng, labels, 0)[0], (2, 2), samples).purity(np.arange(4)) for _ in "ab")
-        found.append(control("c", first, second).p)
+        found.append(control("c", first, [second]).p)
     assert np.mean(np.array(found) < LEVEL) < 0.13
     assert 0.35 < np.mean(found) < 0.65
 
@@ -85,11 +97,11 @@ def test_a_control_is_compared_on_the_same_half_samples() -> None:
     samples = HalfSamples.draw(LABELS, 4)
     by_image = np.random.default_rng(0).normal(size=len(LABELS)) * 10
     own, other = samples.mean(by_image), samples.mean(by_image - 1)
-    found = control("c", own, other)
+    found = control("c", own, [other])
     assert found.difference.value == pytest.approx(1)
     assert found.beaten
     assert width(found.value) > 4 > width(found.difference)
-    less = control("c", own, other, less=True)
+    less = control("c", own, [other], less=True)
     assert less.difference.value == pytest.approx(-1)
     assert (less.p, less.against) == (pytest.approx(1), pytest.approx(0, abs=1e-6))
 
@@ -120,7 +132,7 @@ def test_both_verdicts_count_only_the_worst_groupings_against_a_claim(place: flo
     rng = np.random.default_rng(0)
     images = [0.5 * rng.normal(size=21) for _ in range(3)]
     own = [one + place + 0.1 * rng.normal(size=21) for one in images]
-    found = claim("n", "p", "d", Evidence(own, ranked={"x": [one[:, None] + np.arange(99.0) for one in images]}))
+    found = judged(own, Ranked("x", [one[:, None] + np.arange(99.0) for one in images]))
     assert (found.weights.verdict, found.method.verdict) == (verdict, verdict)
 
 
@@ -135,32 +147,32 @@ def test_the_best_of_few_groupings_can_hold_among_many_claims() -> None:
 def test_undefined_draws_give_no_interval_and_no_verdict() -> None:
     draws = np.array([0.5, *[np.nan] * 60, *[0.4, 0.6] * 20])
     assert measure(draws) == Measure(0.5)
-    found = control("c", draws, np.zeros(101))
+    found = control("c", draws, [np.zeros(101)])
     assert (found.p, found.against) == (1, 1)
-    assert claim("n", "p", "d", Evidence([np.full(11, np.nan)])).weights.verdict == "not measured"
+    assert judged([np.full(11, np.nan)]).weights.verdict == "not measured"
     own, lost = np.linspace(0, 1, 11), np.full(11, np.nan)
-    partly = claim("n", "p", "d", Evidence([own], {"a": [0 * own], "b": [lost]}), notes={"c": Measure(float("nan"))})
+    partly = judged([own], within("a", [0 * own]), within("b", [lost]), notes={"c": Measure(float("nan"))})
     assert [one.name for one in partly.controls] == ["a"]
     assert partly.weights.verdict == "unclear"
     assert partly.notes == {}
-    assert claim("n", "p", "d", Evidence([own], {"b": [lost]})).weights.verdict == "not measured"
+    assert judged([own], within("b", [lost])).weights.verdict == "not measured"
 
 
 def test_a_claim_with_an_undefined_control_cannot_hold() -> None:
     rng, lost = np.random.default_rng(0), np.full(21, np.nan)
     own = [1 + 0.01 * rng.normal(size=21) for _ in range(3)]
     zeros = [np.zeros(21)] * 3
-    assert claim("n", "p", "d", Evidence(own, {"a": zeros})).weights.verdict == "holds"
-    for evidence in (
-        Evidence(own, {"a": zeros, "b": [lost] * 3}),
-        Evidence(own, {"a": zeros}, random={"b": [[lost, lost]] * 3}),
-        Evidence(own, {"a": zeros}, untrained=[lost] * 5),
+    assert judged(own, within("a", zeros)).weights.verdict == "holds"
+    for undefined in (
+        within("b", [lost] * 3),
+        Rival("b", [[lost, lost]] * 3),
+        Rival("untrained network", [[lost]] * 5, paired=False, pooled=True),
     ):
-        found = claim("n", "p", "d", evidence)
+        found = judged(own, within("a", zeros), undefined)
         assert (found.weights.verdict, found.weights.p) == ("unclear", 1)
         assert found.weights.why.startswith("undefined on these images: ")
         assert found.method.verdict == "unclear"
-    behind = claim("n", "p", "d", Evidence(own, {"a": [one + 1 for one in own], "b": [lost] * 3}))
+    behind = judged(own, within("a", [one + 1 for one in own]), within("b", [lost] * 3))
     assert behind.weights.verdict == "does not hold"
     assert behind.weights.why.startswith("behind: a")
 
@@ -171,13 +183,13 @@ def test_evidence_becomes_controls_and_seeds() -> None:
     weak, strong = [d - 0.3 for d in draws], [np.array([0.5]), np.array([0.52]), np.array([0.51])]
     ranked = [np.tile(np.linspace(0, 0.8, 200), (5, 1))] * 3
     random = [[one, one - 0.001, one + 0.001] for one in weak]
-    between = {"baseline": [weak[0], *strong]}
-    found = claim("n", "p", "d", Evidence(draws, {"weak": weak}, between, {"drawn": random}, {"others": ranked}))
+    between = Rival("baseline", [[one] for one in (weak[0], *strong)], paired=False)
+    found = judged(draws, within("weak", weak), between, Rival("drawn", random), Ranked("others", ranked))
     assert [c.name for c in found.controls] == ["weak", "baseline", "drawn (3 draws)", "others (rank 1 of 201)"]
     assert found.weights.verdict == "holds"
     assert found.method.verdict == "holds"
     assert found.method.why.startswith("n = 3; ")
-    opposite = claim("n", "p", "d", Evidence(draws, {"weak": weak}), less=True)
+    opposite = judged(draws, within("weak", weak), less=True)
     assert (opposite.weights.verdict, opposite.method.verdict) == ("does not hold", "does not hold")
 
 
@@ -186,12 +198,13 @@ def test_one_more_untrained_network_is_rarely_told_apart_from_the_others() -> No
     rng, found = np.random.default_rng(0), []
     for _ in range(400):
         own, *others = (rng.normal() + 0.1 * rng.normal(size=31) for _ in range(6))
-        found.append(random_control("untrained", own, others).p)
+        found.append(control("untrained", own, others).p)
     assert np.mean(np.array(found) < LEVEL) == pytest.approx(LEVEL, abs=0.03)
     assert np.mean(np.array(found) > 1 - LEVEL) == pytest.approx(LEVEL, abs=0.03)
-    far = random_control("untrained", own + 100, others)
+    far = control("untrained", own + 100, others)
     assert far.beaten
     assert far.difference.value == pytest.approx(100 + own[0] - np.mean([draws[0] for draws in others]))
-    assert not random_control("untrained", own + 100, others, less=True).beaten
-    alone = random_control("untrained", own + 1, others[:1])  # one network: only the choice of images counts
-    assert alone.p == pytest.approx(control("x", own + 1, others[0]).p)
+    assert not control("untrained", own + 100, others, less=True).beaten
+    alone = control("untrained", own + 1, others[:1])  # one network: only the choice of images counts
+    apart = own + 1 - others[0]
+    assert alone.p == pytest.approx(stats.t.sf(apart[0] / apart[1:].std(ddof=1), len(apart) - 2))

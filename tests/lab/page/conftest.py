@@ -48,7 +48,7 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 def supervised(analysis: Analysis) -> Analysis:
     """The same as if the network had deep supervision only: no class vectors."""
     bare = dataclasses.replace(analysis.features, mixing=None, embedding=None, values=None)
-    made = dataclasses.replace(analysis, given=dataclasses.replace(analysis.given, run=(bare,)))
+    made = dataclasses.replace(analysis, given={**analysis.given, "run": [bare]})
     known = {name: getattr(analysis, name) for name in ("geometry_maps", "words", "images")}
     made.__dict__.update(known | {"sprite_maps": {"predictions": analysis.sprite_maps["predictions"]}})
     return made

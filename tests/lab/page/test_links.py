@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tembed.lab.grid.records import Record, RunsRead
 from tembed.lab.report.document import Heading, Link, to_html, to_markdown
 from tembed.lab.report.grid_report import page_links
-from tembed.lab.report.records import Record, RunsRead
 from tembed.lab.training.recipe import Recipe
 
 

@@ -16,7 +16,6 @@ from support.texts import unreadable
 from tembed.cli.main import main
 from tembed.common.fonts import text_width
 from tembed.lab.analysis.figures import figure_png
-from tembed.lab.analysis.prediction_measures import ClassMeasure, Predictions
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.loading import load
 from tembed.lab.report import evaluation_sheet as sheet
@@ -25,6 +24,7 @@ from tembed.lab.report.evaluation_figures import confusion_figure
 from tembed.lab.report.evaluation_report import class_tables, default_out, write_evaluation
 from tembed.lab.report.evaluation_sheet import TILE, patch_scores, worst_sheet
 from tembed.lab.training.evaluation import Detailed, evaluate, evaluate_in_detail
+from tembed.lab.training.prediction_measures import ClassMeasure, Predictions
 from tembed.lab.training.trained_networks import load_trained
 
 CLASSES = ("Ibizan hound", "Tibetan mastiff", "Würstchen, 犬 | <b>")

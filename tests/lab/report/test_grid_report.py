@@ -12,10 +12,10 @@ import pytest
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.common.palette import AUX, BASELINE, BLOCK, BLOCK_SHADES
+from tembed.lab.grid.cells import make_cells, network_fields, network_title
+from tembed.lab.grid.records import read_runs
 from tembed.lab.report.ablations import network_colours
-from tembed.lab.report.cells import make_cells, network_fields, network_title
 from tembed.lab.report.grid_report import write_grid_report
-from tembed.lab.report.records import read_runs
 from tembed.lab.training.recipe import Recipe
 from tembed.paper import ACCURACY
 

@@ -1,32 +1,29 @@
-"""The whole analysis of a trained run (§4.3): features, maps, words, claims and figures."""
+"""The whole analysis of a trained run (§4.3): features, maps, words, knock-outs, units and figures."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from tembed.common.arrays import Floats, Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.colours import Colour, class_colours
-from tembed.lab.analysis.compared_runs import Sorted, sort_runs
+from tembed.lab.analysis.compared_runs import BASELINE, RUN, UNTRAINED, ByKind, Named, sort_runs
 from tembed.lab.analysis.features import Features, cached_features, extract_features, pixels_of
 from tembed.lab.analysis.figures import geometry_figure, legend_figure, legend_points, within, words_figure
 from tembed.lab.analysis.knock_outs import VitalSigns, trained_vital_signs
-from tembed.lab.analysis.maps import FEWEST_POINTS, map_all
+from tembed.lab.analysis.maps import FEWEST_POINTS, map_all, spaces_of
 from tembed.lab.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.lab.analysis.sprites import SIDE, sprite_map
-from tembed.lab.analysis.units_of_networks import NetworkUnits, units_of_networks
+from tembed.lab.analysis.units import Unit
+from tembed.lab.analysis.units_of_networks import units_by_kind
+from tembed.lab.analysis.untrained import calibration_images, untrained_networks
 from tembed.lab.analysis.words import WORDS, Words, find_words
-from tembed.lab.claims import measure_claims
-from tembed.lab.claims.claim import Claim
-from tembed.lab.claims.controls import CALIBRATION, UNTRAINED, Networks, untrained
-from tembed.lab.claims.half_samples import RESAMPLES, HalfSamples
-from tembed.lab.claims.separation import spaces_of
 from tembed.lab.data.catalogue import Dataset, dataset
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
@@ -40,19 +37,19 @@ class Analysis:
     """The features of a trained run, and everything that follows from them, computed on first use.
 
     ``sample``: the images whose features these are. ``test_images``: the test subset that they were drawn from.
-    ``given``: the features of the run, of its baseline and of further runs on the same images. ``sources``: where they
-    come from. ``calibration``: training images for the BN statistics of untrained networks. ``groups``: the
-    super-classes. ``cache``: the folder that keeps features and t-SNE maps.
+    ``sources``: the run, its baseline and further runs, by kind. ``given``: their features on the same images.
+    ``calibration``: training images for the BN statistics of untrained networks. ``groups``: the super-classes.
+    ``cache``: the folder that keeps features and t-SNE maps.
     """
 
     trained: Trained
     source: str
     baseline_source: str | None
-    sources: Sorted
+    sources: ByKind[Named]
     sample: ImageSet
     test_images: ImageSet
     calibration: ImageSet
-    given: Networks
+    given: ByKind[Features]
     groups: Groups | None
     seed: int
     cache: Path | None
@@ -66,28 +63,23 @@ class Analysis:
     @property
     def features(self) -> Features:
         """The features of the run."""
-        return self.given.run[0]
+        return self.given[RUN][0]
 
     @property
     def baseline(self) -> Features | None:
         """The features of the baseline, if one was given."""
-        return self.given.baseline[0] if self.given.baseline else None
+        return next(iter(self.given.get(BASELINE, ())), None)
 
     @cached_property
-    def blank(self) -> list[Trained]:
+    def untrained(self) -> list[Trained]:
         """The network of the run, untrained."""
-        return [untrained(self.trained, self.calibration, seed) for seed in range(UNTRAINED)]
+        return untrained_networks(self.trained, self.calibration)
 
     @cached_property
-    def networks(self) -> Networks:
-        """All networks that the claims compare: those that were given, and untrained ones."""
-        found = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in self.blank]
-        return replace(self.given, untrained=tuple(found))
-
-    @cached_property
-    def samples(self) -> HalfSamples:
-        """The half-samples of the images behind every interval and test."""
-        return HalfSamples.draw(self.features.labels, len(self.classes), self.seed, RESAMPLES)
+    def networks(self) -> ByKind[Features]:
+        """The features of all networks that are compared: those that were given, and untrained ones."""
+        found = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in self.untrained]
+        return {**self.given, UNTRAINED: found}
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -136,7 +128,7 @@ class Analysis:
         """What the maps of Fig. 5 show, by their names."""
         before, after = block_ends(self.trained.recipe.model)
         titles = {"block input": f"block input ({before})", "block output": f"block output ({after})"}
-        for source, trained in self.sources.baseline[:1]:
+        for source, trained in self.sources.get(BASELINE, ())[:1]:
             name = Path(source).name if Path(source).exists() else source  # shipped weights are no path
             short = within(name, 2.3, 10, keep_end=True)
             titles["baseline"] = f"baseline ({short}), {block_ends(trained.recipe.model)[1]}"
@@ -156,16 +148,11 @@ class Analysis:
             fitted = len(values) + 1  # class vectors and zero are fitted with the patches, not placed afterwards
         return map_all(spaces, self.cache, self.seed, self.progress, fast=self.fast_maps, fitted=fitted)
 
-    # --- words and claims
+    # --- words, knock-outs and units
 
     @cached_property
     def words(self) -> Words:
         return find_words(self.features, WORDS, self.seed)
-
-    @cached_property
-    def claims(self) -> list[Claim]:
-        """The claims of all registered families, measured."""
-        return measure_claims(self)
 
     @cached_property
     def vital_signs(self) -> VitalSigns:
@@ -173,10 +160,10 @@ class Analysis:
         return trained_vital_signs(self.trained, self.test_images, self.seed, self.progress, fast=self.fast_maps)
 
     @cached_property
-    def units(self) -> NetworkUnits:
+    def units(self) -> ByKind[list[Unit]]:
         """What BN-ReLU does in the units of the run, its baseline and untrained networks."""
-        runs, baselines = ([one for _, one in kind] for kind in (self.sources.run, self.sources.baseline))
-        return units_of_networks(runs, baselines, self.blank, self.sample, self.progress)
+        networks = {kind: [one for _, one in self.sources.get(kind, ())] for kind in (RUN, BASELINE)}
+        return units_by_kind({**networks, UNTRAINED: self.untrained}, self.sample, self.progress)
 
     # --- figures
 
@@ -254,29 +241,26 @@ def analyze(
         images = default_sample(splits.test, seed, progress, fast=fast_maps)
     else:
         images = sample(splits.test, images_per_class, seed)
-    found = sort_runs(source, trained, baseline, also)
-    for _, other in (*found.run, *found.baseline, *found.aux, *found.one_by_one):
-        other.model.to(next(trained.model.parameters()).device)
-    for name, other in found.baseline:
+    sources = sort_runs(source, trained, baseline, also)
+    device = next(trained.model.parameters()).device
+    for _, other in itertools.chain(*sources.values()):
+        other.model.to(device)
+    for name, other in sources[BASELINE]:
         if model_info(other.recipe.model).has_block:
             progress.say(f"note: the baseline {name} is {other.recipe.model}, which has the block too")
     folder = None if cache is None else Path(cache)
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(splits.train))[:CALIBRATION])
-    given = Networks(
-        *(
-            tuple(features_of(one, images, seed, folder, progress) for _, one in kind)
-            for kind in (found.run, found.baseline, found.aux, found.one_by_one)
-        )
-    )
-    _check_maps(found, given)
+    given = {
+        kind: [features_of(one, images, seed, folder, progress) for _, one in found] for kind, found in sources.items()
+    }
+    _check_maps(sources, given)
     return Analysis(
         trained=trained,
         source=str(source),
-        baseline_source=found.baseline[0][0] if found.baseline else None,
-        sources=found,
+        baseline_source=next((name for name, _ in sources[BASELINE]), None),
+        sources=sources,
         sample=images,
         test_images=splits.test,
-        calibration=splits.train.subset(torch.from_numpy(chosen)),
+        calibration=calibration_images(splits.train, seed),
         given=given,
         groups=groups,
         seed=seed,
@@ -310,15 +294,11 @@ def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str,
         progress.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")
 
 
-def _check_maps(found: Sorted, given: Networks) -> None:
+def _check_maps(sources: ByKind[Named], given: ByKind[Features]) -> None:
     """Refuse networks whose maps have another size than those of the run."""
-    (source, _), features = found.run[0], given.run[0]
-    for sources, kind in zip(
-        (found.run, found.baseline, found.aux, found.one_by_one),
-        (given.run, given.baseline, given.aux, given.one_by_one),
-        strict=True,
-    ):
-        for (other, _), compared in zip(sources, kind, strict=True):
+    (source, _), features = sources[RUN][0], given[RUN][0]
+    for kind, named in sources.items():
+        for (other, _), compared in zip(named, given[kind], strict=True):
             if compared.map_size != features.map_size:
                 raise TembedError(
                     f"the maps of {other} are {compared.map_size}, but those of {source} are {features.map_size}: "

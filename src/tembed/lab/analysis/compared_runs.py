@@ -1,63 +1,91 @@
 """Which networks an analysis compares: further runs, sorted by their recipes into seeds of each kind."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from tembed.common.errors import TembedError
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.trained_networks import Trained, load_trained
 from tembed.models.foreign import is_foreign, with_block
-from tembed.models.registry import canonical_name
+from tembed.models.registry import canonical_name, list_models, model_info
 
+RUN, BASELINE, UNTRAINED = "run", "baseline", "untrained"
+KINDS = {RUN: "run", BASELINE: "baseline", "-aux": "aux", "-1x1": "one_by_one"}
+"""The kinds of trained networks, with their names in ``claims.json``: seeds of the analysed run, of the network without
+a block, and of networks that are named like it with a suffix. Untrained networks are one more kind."""
+
+T = TypeVar("T")
+ByKind = Mapping[str, Sequence[T]]
+"""What there is of each network, by kind; the first of each kind first. A kind may be missing."""
 Source = str | Path
+Named = tuple[str, Trained]
+"""Where a network comes from, and the network."""
 
 
-@dataclass(frozen=True)
-class Sorted:
-    """Trained networks by kind, the first of each kind first: ``(source, network)``."""
-
-    run: list[tuple[str, Trained]] = field(default_factory=list)
-    baseline: list[tuple[str, Trained]] = field(default_factory=list)
-    aux: list[tuple[str, Trained]] = field(default_factory=list)
-    one_by_one: list[tuple[str, Trained]] = field(default_factory=list)
-
-    def counts(self) -> str:
-        """The number of seeds of each kind, as text."""
-        kinds = {"of the run": self.run, "of the baseline": self.baseline, "-aux": self.aux, "-1x1": self.one_by_one}
-        return ", ".join(f"{len(found)} {name}" for name, found in kinds.items() if found)
+def add_kind(suffix: str) -> None:
+    """Let analyses compare the networks with this suffix, such as ``-wide`` for ``rn26-wide``."""
+    if not suffix.startswith("-"):
+        raise TembedError(
+            f"{suffix!r} is no kind of network: give one of {', '.join(KINDS)}, or a suffix such as -wide"
+        )
+    KINDS.setdefault(suffix, suffix.removeprefix("-"))
 
 
-def sort_runs(source: Source, trained: Trained, baseline: Source | None, also: Sequence[Source]) -> Sorted:
-    """The analysed run, its baseline, and each of ``also`` as a further seed of one of the four kinds.
+def seed_counts(networks: ByKind[object]) -> str:
+    """The number of seeds of each kind, as text."""
+    named = {kind: kind if kind.startswith("-") else f"of the {kind}" for kind in networks}
+    return ", ".join(f"{len(found)} {named[kind]}" for kind, found in networks.items() if found)
+
+
+def sort_runs(source: Source, trained: Trained, baseline: Source | None, also: Sequence[Source]) -> ByKind[Named]:
+    """The analysed run, its baseline, and each of ``also`` as a further seed of one of the `KINDS`.
 
     The first network without a block in ``also`` is the baseline if no other one is given.
     """
-    found = Sorted([(str(source), trained)])
+    found: dict[str, list[Named]] = {kind: [] for kind in KINDS}
+    found[RUN].append((str(source), trained))
+    models = compared_models(trained.recipe.model)
     if baseline is not None:
-        _add(found.baseline, str(baseline), load_trained(baseline), found, "the baseline")
-    own = canonical_name(trained.recipe.model)
-    if is_foreign(own):
-        stem, others = with_block(own, "none"), {with_block(own, "aux"): found.aux}
-    else:
-        stem = own.split("-")[0]
-        others = {f"{stem}-aux": found.aux, f"{stem}-1x1": found.one_by_one}
-    base = found.baseline[0][1].recipe.model if found.baseline else stem
+        first = load_trained(baseline)
+        _add(found[BASELINE], str(baseline), first, found[RUN][0], "the baseline")
+        models[BASELINE] = canonical_name(first.recipe.model)
+    kinds = {model: kind for kind, model in models.items()}
     for one in also:
         other = load_trained(one)
-        model = canonical_name(other.recipe.model)
-        kinds = {own: found.run, base: found.baseline, **others}
-        if model not in kinds:
-            raise TembedError(
-                f"`also` names {one}, a run of {other.recipe.model}: it can name seeds of {', '.join(kinds)}"
-            )
-        _add(kinds[model], str(one), other, found, "`also`:")
+        kind = kinds.get(canonical_name(other.recipe.model))
+        if kind is None:
+            known = ", ".join(dict.fromkeys(models.values()))
+            raise TembedError(f"`also` names {one}, a run of {other.recipe.model}: it can name seeds of {known}")
+        _add(found[kind], str(one), other, found[RUN][0], "`also`:")
     return found
 
 
-def _add(kind: list[tuple[str, Trained]], source: str, other: Trained, found: Sorted, what: str) -> None:
+def compared_models(model: str) -> dict[str, str]:
+    """The name of the network of each kind, for an analysed network."""
+    own = canonical_name(model)
+    if is_foreign(own):
+        return {RUN: own, BASELINE: with_block(own, "none"), "-aux": with_block(own, "aux")}
+    stem = baseline_of(own)
+    return {RUN: own, BASELINE: stem} | {kind: stem + kind for kind in KINDS if kind.startswith("-")}
+
+
+def baseline_of(model: str) -> str:
+    """The registered network without a block that a network extends: the longest name that its own starts with.
+
+    Names are compared up to a hyphen: ``my-net-embed`` extends ``my-net``, or else ``my``. Without such a network, the
+    name up to the first hyphen.
+    """
+    parts = model.split("-")
+    stems = ["-".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+    registered = set(list_models())
+    return next((stem for stem in stems if stem in registered and not model_info(stem).has_scores), parts[0])
+
+
+def _add(kind: list[Named], source: str, other: Trained, run: Named, what: str) -> None:
     """Add a network to the ones of its kind, if it can be compared with the run and is a seed of its own."""
-    first, trained = found.run[0]
+    first, trained = run
     ours, theirs = trained.recipe, other.recipe
     if theirs.data != ours.data or other.classes != trained.classes:
         raise TembedError(

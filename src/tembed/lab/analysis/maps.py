@@ -14,6 +14,7 @@ from tembed.common.errors import TembedError
 from tembed.common.extras import needs
 from tembed.common.files import explained, write_file
 from tembed.common.progress import SILENT, Progress
+from tembed.lab.analysis.features import Features
 from tembed.lab.analysis.neighbours import nearest
 from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 
@@ -30,6 +31,15 @@ FAST_POINTS, FAST_NEIGHBOURS = 1500, 5
 """A fast map has this many points by t-SNE, and each other point at the mean of this many of its neighbours."""
 KIND = "map"
 """Marks a cache file as one of a map."""
+
+
+def spaces_of(features: Features, baseline: Features | None) -> dict[str, Floats]:
+    """The features that Fig. 5 compares: the stage-4 input of the baseline, the block's input and its output."""
+    found = {} if baseline is None else {"baseline": baseline.block_output}
+    found["block input"] = features.block_input
+    if features.embedding is not None:
+        found["block output"] = features.block_output
+    return found
 
 
 def principal(points: Floats, components: int = COMPONENTS) -> Floats:

@@ -1,32 +1,70 @@
-"""The units of all networks that the claims about BN-ReLU compare."""
+"""The units of all networks that the claims about BN-ReLU compare, and the analysis of a network without scores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
+from tembed.lab.analysis.compared_runs import RUN, UNTRAINED, ByKind
+from tembed.lab.analysis.sampling import default_sample, sample
 from tembed.lab.analysis.units import Unit, measure_units
+from tembed.lab.analysis.untrained import calibration_images, untrained_networks
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.trained_networks import Trained
+from tembed.lab.data.loading import load
+from tembed.lab.training.trained_networks import Trained, as_trained
+
+NO_UNITS = "in this network, no BN-ReLU follows a 3x3 convolution"
 
 
 @dataclass(frozen=True)
-class NetworkUnits:
-    """``run``: seeds of the analysed run. ``baseline``: of the network without a block. ``untrained``: of the run's."""
+class UnitAnalysis:
+    """The units of a trained network and of untrained ones on a sample of test images."""
 
-    run: list[list[Unit]]
-    baseline: list[list[Unit]]
-    untrained: list[list[Unit]]
+    source: str
+    trained: Trained
+    sample: ImageSet
+    units: ByKind[list[Unit]]
+    seed: int
+    progress: Progress = SILENT
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.trained.classes
 
 
-def units_of_networks(
-    runs: Sequence[Trained],
-    baselines: Sequence[Trained],
-    blank: Sequence[Trained],
-    images: ImageSet,
+def units_by_kind(
+    networks: ByKind[Trained], images: ImageSet, progress: Progress = SILENT
+) -> Mapping[str, list[list[Unit]]]:
+    """The units of all networks, measured on the same images."""
+    return {kind: [measure_units(one, images, progress) for one in found] for kind, found in networks.items()}
+
+
+def analyze_units(
+    source: str | Path,
+    *,
+    images_per_class: int | None = None,
+    seed: int = 0,
+    root: str | Path | None = None,
     progress: Progress = SILENT,
-) -> NetworkUnits:
-    """Measure all of them on the same images; ``blank``: the untrained ones."""
-    run, baseline, untrained_units = (
-        [measure_units(one, images, progress) for one in networks] for networks in (runs, baselines, blank)
-    )
-    return NetworkUnits(run, baseline, untrained_units)
+    fast: bool = False,
+    accelerator: str = "auto",
+) -> UnitAnalysis:
+    """Measure the units of a run, a weights file or shipped weights on test images of its dataset.
+
+    ``fast``: a first look with fewer images. ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
+    """
+    trained = as_trained(source, accelerator)
+    recipe = trained.recipe
+    splits = load(recipe.data, recipe.split, recipe.split_seed, root)
+    if splits.test.classes != trained.classes:
+        raise TembedError(f"{recipe.data} does not have the classes that {source} was trained on")
+    if images_per_class is None:
+        images = default_sample(splits.test, seed, progress, fast=fast)
+    else:
+        images = sample(splits.test, images_per_class, seed)
+    untrained = untrained_networks(trained, calibration_images(splits.train, seed))
+    units = units_by_kind({RUN: [trained], UNTRAINED: untrained}, images, progress)
+    if not units[RUN][0]:
+        raise TembedError(f"{source} is {recipe.model}: {NO_UNITS}, and it has no patch scores to look at")
+    return UnitAnalysis(str(source), trained, images, units, seed, progress)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tembed.lab.claims.claim import SEEDS, Claim, Judgement, corrected, decide, detectable_gap, not_measured
-from tembed.lab.claims.seed_statistics import Contrast, Sample, at_least
-from tembed.lab.report.cells import data_title
+from tembed.lab.claims.seed_statistics import Contrast, at_least
+from tembed.lab.grid.cells import Sample, data_title
 from tembed.paper import ACCURACY, CLAIMS, DATASETS, TEST_IMAGES, Comparison
 
 Accuracies = Mapping[tuple[str, str], Sample]

@@ -1,83 +1,76 @@
-"""What the claims are compared with: other networks, and changed features of the same network."""
+"""What claims are compared with, by name: other networks, changed features of the same network, and constants."""
 
-import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from tembed.block import FeatureEmbedding, initialize, patch_mean
-from tembed.common.arrays import Floats, Int64
+from tembed.block import patch_mean
+from tembed.common.arrays import Floats
+from tembed.common.errors import TembedError
+from tembed.lab.analysis.compared_runs import BASELINE, KINDS, RUN, UNTRAINED, add_kind
 from tembed.lab.analysis.features import Features
-from tembed.lab.data.batches import Batches
-from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.starting import build
-from tembed.lab.training.trained_networks import Trained
-from tembed.trained.determinism import reproducible
 
-UNTRAINED = 5
-"""Untrained networks: enough to see how much they differ from each other."""
-RANDOM = 5
-"""Draws of random class vectors, for the same reason."""
-CALIBRATION = 500
-"""Training images for the BN statistics of an untrained network."""
-BATCH = 100
-MOST = 1000
-"""Up to this many other groupings or sets of pairs, all of them are ranked; of more, this many random ones."""
-MOST_PAIRS = 200
-"""The same for single pairs of classes."""
+Change = Callable[[Any, int], Any]
+"""A network and a seed to a changed network, or to several by name."""
 
 
 @dataclass(frozen=True)
-class Networks:
-    """The features of all networks on the same images. The first of each kind decides for these weights.
+class ControlSpec:
+    """A control by its name. See `register_control`."""
 
-    ``run``: seeds of the analysed run. ``baseline``: of the network without a block. ``aux``: of deep supervision.
-    ``one_by_one``: of the network with the shortcut's convolution alone. ``untrained``: the run's network, untrained.
+    name: str
+    kind: str = RUN
+    change: Change | None = None
+    draws: int = 1
+    constant: float | None = None
+    claims: tuple[str, ...] = ()
+
+    def changed(self, network: Any, seed: int) -> Mapping[str, Any]:
+        """What is measured instead of a network of the kind, by name."""
+        found = network if self.change is None else self.change(network, seed)
+        return found if isinstance(found, Mapping) else {self.name: found}
+
+
+CONTROLS: dict[str, ControlSpec] = {}
+
+
+def register_control(
+    name: str,
+    *,
+    kind: str = RUN,
+    change: Change | None = None,
+    draws: int = 1,
+    constant: float | None = None,
+    claims: Sequence[str] = (),
+) -> None:
+    """Make a control known by its name, and add it to some claims.
+
+    Args:
+        name: what claims and reports call it.
+        kind: the networks that it is measured on: "run", "baseline", "untrained", or a suffix such as "-aux" for the
+            networks that are named like the baseline with it. ``tembed analyze --also`` accepts runs of them.
+        change: called as ``change(features, seed)``; returns the `Features` to measure instead, or several by name.
+        draws: how many seeds a random ``change`` is drawn with.
+        constant: a number instead of a network.
+        claims: names of claims that get this control in addition to those that they list.
     """
-
-    run: tuple[Features, ...]
-    baseline: tuple[Features, ...] = ()
-    aux: tuple[Features, ...] = ()
-    one_by_one: tuple[Features, ...] = ()
-    untrained: tuple[Features, ...] = ()
-
-
-@torch.no_grad()
-def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
-    """The same network with random weights, and the BN statistics of up to `CALIBRATION` of these images.
-
-    The block has random class vectors, also where training started from zero ones.
-    """
-    with reproducible():
-        torch.manual_seed(seed)
-        device = next(trained.model.parameters()).device
-        model = build(trained.recipe, len(trained.classes), trained.input_size).to(device)
-        for module in model.modules():
-            if isinstance(module, FeatureEmbedding):
-                initialize(module)
-        rng = np.random.default_rng(seed)
-        chosen = torch.from_numpy(np.sort(rng.permutation(len(images))[:CALIBRATION]))
-        norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-        momenta = [norm.momentum for norm in norms]
-        for norm in norms:
-            norm.reset_running_stats()
-            norm.momentum = None  # the mean over all batches
-        batches = Batches(images.subset(chosen), BATCH, mean=trained.mean, std=trained.std, augment=False)
-        model.train()
-        for norm in norms:
-            norm.train()  # also in a frozen network
-        for pixels, _ in batches.epoch(0):
-            model(pixels.to(device))
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-    return replace(trained, model=model.eval(), about={})
+    if name in CONTROLS:
+        raise TembedError(f"a control {name!r} is already registered: choose another name")
+    if kind not in KINDS and kind != UNTRAINED:
+        add_kind(kind)
+    CONTROLS[name] = ControlSpec(name, kind, change, draws, constant, tuple(claims))
 
 
-# --- other features
+def find_control(name: str) -> ControlSpec:
+    if name not in CONTROLS:
+        raise TembedError(f"no control {name!r} is registered; known: {', '.join(CONTROLS)}")
+    return CONTROLS[name]
+
+
+# --- changed features
 
 
 def spatial_mean(points: Floats, map_size: tuple[int, int], window: int) -> Floats:
@@ -96,11 +89,6 @@ def with_embedding(features: Features, embedding: Floats) -> Floats:
     return joined
 
 
-def all_random_class_vectors(features: Features, seed: int) -> list[Features]:
-    """The same features with `RANDOM` draws of Gaussian class vectors."""
-    return [random_class_vectors(features, seed + draw) for draw in range(RANDOM)]
-
-
 def random_class_vectors(features: Features, seed: int) -> Features:
     """The same features with Gaussian class vectors of the same lengths."""
     assert features.values is not None
@@ -112,71 +100,36 @@ def random_class_vectors(features: Features, seed: int) -> Features:
     return replace(features, values=values, embedding=embedding, block_output=with_embedding(features, embedding))
 
 
-# --- other groupings and pairs
+def _input(features: Features, seed: int) -> Features:
+    return replace(features, block_output=features.block_input)
 
 
-def other_groupings(group_of: Int64, seed: int) -> Int64:
-    """Other ways to put the classes into groups of the same sizes: ``(G, C)``. Names of the groups do not matter."""
-    sizes = np.bincount(group_of)
-    ways = math.factorial(len(group_of))
-    for size in sizes:
-        ways //= math.factorial(int(size))
-    for same in np.bincount(sizes):
-        ways //= math.factorial(int(same))
-    own = _canonical(group_of)
-    if ways - 1 <= MOST:
-        found = [grouping for grouping in _groupings(sizes.tolist(), len(group_of)) if grouping != own]
-    else:
-        rng, drawn = np.random.default_rng(seed), set[tuple[int, ...]]()
-        while len(drawn) < MOST:
-            grouping = _canonical(rng.permutation(group_of))
-            if grouping != own:
-                drawn.add(grouping)
-        found = sorted(drawn)
-    return np.array(found, np.int64).reshape(-1, len(group_of))
+def _without_embedding(features: Features, seed: int) -> Features:
+    assert features.embedding is not None
+    return replace(features, block_output=with_embedding(features, np.zeros_like(features.embedding)))
 
 
-def _canonical(group_of: Int64) -> tuple[int, ...]:
-    """The same grouping with its groups numbered in the order of their first class."""
-    numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(int(group), len(numbers)) for group in group_of)
+def _means(features: Features, points: Floats, name: str) -> dict[str, Features]:
+    """The means of a space over 2x2 and over the block's window."""
+    return {
+        f"{window}x{window} mean of the {name}": replace(
+            features, block_output=spatial_mean(points, features.map_size, window)
+        )
+        for window in sorted({2, max(features.window)} - {1})
+    }
 
 
-def _groupings(sizes: list[int], classes: int) -> list[tuple[int, ...]]:
-    """All canonical groupings into groups of these sizes: the first free class chooses its group's size and members."""
-    found: list[tuple[int, ...]] = []
+INPUT, INPUT_MEANS, BASELINE_MEANS = "block input", "means of the block input", "means of the baseline"
+NO_EMBEDDING, RANDOM, BLANK = "output without f'", "random class vectors", "untrained network"
 
-    def fill(grouping: list[int], left: list[int], number: int) -> None:
-        free = [k for k in range(classes) if grouping[k] < 0]
-        if not free:
-            found.append(tuple(grouping))
-            return
-        for size in sorted(set(left)):
-            rest = left.copy()
-            rest.remove(size)
-            for members in itertools.combinations(free[1:], size - 1):
-                chosen = grouping.copy()
-                for k in (free[0], *members):
-                    chosen[k] = number
-                fill(chosen, rest, number + 1)
-
-    fill([-1] * classes, list(sizes), 0)
-    return found
-
-
-def other_pairs(named: Sequence[tuple[int, int]], classes: int, seed: int) -> list[tuple[int, int]]:
-    """All pairs of classes that are not named, or `MOST_PAIRS` random ones of many."""
-    taken = {frozenset(pair) for pair in named}
-    pairs = [pair for pair in itertools.combinations(range(classes), 2) if frozenset(pair) not in taken]
-    if len(pairs) > MOST_PAIRS:
-        chosen = np.random.default_rng(seed).permutation(len(pairs))[:MOST_PAIRS]
-        pairs = [pairs[i] for i in sorted(chosen)]
-    return pairs
-
-
-def pair_sets(count: int, size: int, seed: int) -> Int64:
-    """Sets of ``size`` out of ``count`` pairs, all or `MOST` random ones: ``(G, size)``."""
-    if math.comb(count, size) <= MOST:
-        return np.array(list(itertools.combinations(range(count), size)), np.int64).reshape(-1, size)
-    rng = np.random.default_rng(seed)
-    return np.stack([np.sort(rng.permutation(count)[:size]) for _ in range(MOST)])
+register_control(BASELINE, kind=BASELINE)
+register_control("-aux", kind="-aux")
+register_control("-1x1", kind="-1x1")
+register_control(BLANK, kind=UNTRAINED)
+register_control(INPUT, change=_input)
+register_control(INPUT_MEANS, change=lambda features, seed: _means(features, features.block_input, INPUT))
+register_control(NO_EMBEDDING, change=_without_embedding)
+register_control(RANDOM, change=random_class_vectors, draws=5)  # enough to see how much they differ from each other
+register_control(
+    BASELINE_MEANS, kind=BASELINE, change=lambda features, seed: _means(features, features.block_output, BASELINE)
+)

@@ -7,25 +7,37 @@ zero if and only if some patch mixes class ``k`` alone, with ``p_k > 1``.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.arrays import Floats
-from tembed.lab.analysis.features import Features
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, Judgement, Measure, not_measured
-from tembed.lab.claims.controls import Networks
-from tembed.lab.claims.half_samples import Evidence, HalfSamples, claim
+from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.controls import register_control
+from tembed.lab.claims.half_samples import Draws
 from tembed.lab.claims.look_alikes import NO_EMBEDDING
+from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
 
-PAPER = "the class vectors are the vertices of the convex hull of the embedded features"
 ROUNDING = 1e-5
 ENOUGH = 0.95
 """Share of the patches that must lie in the hull of the class vectors for the claim to hold."""
 NAMES_LENGTH = 60
 """Maximum length of the list of class names in a reason, in characters."""
+
+
+MOST_PATCHES = f"{ENOUGH:.0%} of the patches"
+
+
+@dataclass(frozen=True)
+class Hull:
+    """``inside``: share of the patches in the hull of class vectors and zero. ``vertices``: see `extreme`."""
+
+    inside: Draws
+    vertices: NDArray[np.bool_]
+    median_sum: float
+    classes: Sequence[str]
 
 
 def extreme(mixing: Floats) -> NDArray[np.bool_]:
@@ -34,46 +46,51 @@ def extreme(mixing: Floats) -> NDArray[np.bool_]:
     return ~(mixing[alone] > 1 + ROUNDING).any(0)
 
 
-def hull_claims(networks: Networks, classes: Sequence[str], samples: HalfSamples) -> list[Claim]:
-    """One claim: the share of the patches inside the hull, and whether every class vector is extreme."""
-    name, features = "class vectors are vertices", networks.run[0]
-    if features.mixing is None or features.values is None:
-        return [not_measured(name, PAPER, NO_EMBEDDING)]
-    if np.linalg.matrix_rank(features.values) < len(features.values):
-        return [not_measured(name, PAPER, "the class vectors are linearly dependent")]
-    drawn = samples.over_seeds(len(networks.run))
-    inside = [some.mean(_weights_sum(one) <= 1 + ROUNDING) for one, some in zip(networks.run, drawn, strict=True)]
-    vertices = extreme(features.mixing)
-    definition = (
-        "share of the patches in the hull of class vectors and zero, that is, with mixing weights that sum to 1 or "
-        "less; every class vector must also be an extreme point of all embeddings, class vectors and zero"
-    )
-    notes = {
-        "class vectors that are extreme": Measure(float(vertices.mean())),
-        "median sum of the mixing weights": Measure(float(np.median(_weights_sum(features)))),
-    }
-    evidence = Evidence(inside, {f"{ENOUGH:.0%} of the patches": [samples.constant(ENOUGH)] * len(drawn)})
-    found = claim(name, PAPER, definition, evidence, notes=notes)
-    if not vertices.all():
-        found = replace(found, weights=Judgement("does not hold", _inner(classes, vertices)))
-    failed = sum(not extreme(one.mixing).all() for one in networks.run if one.mixing is not None)
-    if failed and found.method.verdict == "holds":
-        why = f"in {failed} of {len(networks.run)} seeds, some class vectors are not extreme"
-        found = replace(found, method=Judgement("does not hold", why))
-    return [found]
+def hull(subject: Subject) -> Hull:
+    mixing = subject.features.mixing
+    assert mixing is not None
+    total = mixing.sum(1)
+    inside = subject.samples.mean(total <= 1 + ROUNDING)
+    return Hull(inside, extreme(mixing), float(np.median(total)), subject.analysis.classes)
 
 
-def _weights_sum(features: Features) -> Floats:
-    assert features.mixing is not None
-    return features.mixing.sum(1)
-
-
-def _inner(classes: Sequence[str], vertices: NDArray[np.bool_]) -> str:
+def _inner(hull: Hull) -> str | None:
     """Which class vectors lie inside, as a reason."""
-    inner = ", ".join(name for name, is_vertex in zip(classes, vertices, strict=True) if not is_vertex)
+    inner = ", ".join(name for name, is_vertex in zip(hull.classes, hull.vertices, strict=True) if not is_vertex)
+    if hull.vertices.all():
+        return None
     if len(inner) >= NAMES_LENGTH:
         inner = inner[: NAMES_LENGTH - 3] + "…"
-    return f"{int(vertices.sum())} of {len(vertices)} class vectors are extreme (not extreme: {inner})"
+    return f"{int(hull.vertices.sum())} of {len(hull.vertices)} class vectors are extreme (not extreme: {inner})"
 
 
-register_claim("hull", lambda analysis: hull_claims(analysis.networks, analysis.classes, analysis.samples))
+def _notes(found: Found) -> dict[str, Measure]:
+    return {
+        "class vectors that are extreme": Measure(float(found.own[0].vertices.mean())),
+        "median sum of the mixing weights": Measure(found.own[0].median_sum),
+    }
+
+
+def _missing(analysis: Analysis) -> str | None:
+    values = analysis.features.values
+    if analysis.features.mixing is None or values is None:
+        return NO_EMBEDDING
+    return "the class vectors are linearly dependent" if np.linalg.matrix_rank(values) < len(values) else None
+
+
+register_control(MOST_PATCHES, constant=ENOUGH)
+register_claim(
+    ClaimSpec(
+        "class vectors are vertices",
+        "the class vectors are the vertices of the convex hull of the embedded features",
+        "share of the patches in the hull of class vectors and zero, that is, with mixing weights that sum to 1 or "
+        "less; every class vector must also be an extreme point of all embeddings, class vectors and zero",
+        hull,
+        (MOST_PATCHES,),
+        value=lambda result: result.inside,
+        notes=_notes,
+        missing=_missing,
+        refuted=_inner,
+        refuted_seeds="some class vectors are not extreme",
+    )
+)

@@ -1,59 +1,42 @@
 """Are classes that look alike closer in the embedding ``f'`` than in the predictions? (§4.3, Fig. 6)"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.arrays import Floats
 from tembed.common.errors import TembedError
+from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.features import Features
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, not_measured
-from tembed.lab.claims.controls import Networks, all_random_class_vectors, other_pairs, pair_sets
-from tembed.lab.claims.half_samples import Evidence, HalfSamples, claim, measure
+from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.controls import BLANK, RANDOM, register_control
+from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
+from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
+from tembed.lab.claims.other_groupings import other_pairs, pair_sets
 
-NAME = "look-alikes move closer"
-PAPER = "similar patches (car, truck) lie apart by their predictions; the embedding vectors bring them close"
 NO_PAIRS = "the dataset's record lists no pairs of look-alikes"
 NO_EMBEDDING = "the scores are not fed back (deep supervision): there is no f'"
 
 Pair = tuple[str, str]
 
 
-def look_alike_claims(
-    networks: Networks, pairs: Sequence[Pair], classes: Sequence[str], samples: HalfSamples, seed: int = 0
-) -> list[Claim]:
-    """One claim about all named pairs together."""
-    if networks.run[0].embedding is None:
-        return [not_measured(NAME, PAPER, NO_EMBEDDING)]
-    if not pairs:
-        return [not_measured(NAME, PAPER, NO_PAIRS)]
-    named = [class_numbers(pair, classes) for pair in pairs]
-    drawn = samples.over_seeds(len(networks.run))
-    gaps = [approach(f, some) for f, some in zip(networks.run, drawn, strict=True)]
-    within = {"no change": [samples.constant(0.0)] * len(gaps)}
-    random = [
-        [_mean(approach(changed, some), named) for changed in all_random_class_vectors(f, seed)]
-        for f, some in zip(networks.run, drawn, strict=True)
-    ]
-    blank = [_mean(approach(features, samples), named) for features in networks.untrained]
-    others = other_pairs(named, len(classes), seed)
-    ranked, notes = {}, {}
-    for pair, (i, j) in zip(pairs, named, strict=True):
-        rank = 1 + sum(gaps[0][0, a, b] >= gaps[0][0, i, j] for a, b in [*named, *others] if {a, b} != {i, j})
-        notes[f"{pair[0]} and {pair[1]} (rank {rank} of {len(named) + len(others)})"] = measure(gaps[0][:, i, j])
-    if len(others) >= len(named):
-        sets = pair_sets(len(others), len(named), seed)
-        first, second = np.array(others).T
-        ranked = {"other pairs": [gap[:, first, second][:, sets].mean(2) for gap in gaps]}
-    definition = (
-        "distance between the mean vectors of two classes, divided by the mean over all pairs of classes: that in the "
-        "predictions minus that in f', averaged over the named pairs"
-    )
-    own = [_mean(gap, named) for gap in gaps]
-    evidence = Evidence(own, within, random={"random class vectors": random}, ranked=ranked, untrained=blank)
-    return [claim(NAME, PAPER, definition, evidence, notes=notes)]
+@dataclass(frozen=True)
+class Approach:
+    """By how much pairs of classes are closer in ``f'``: all of them ``(1 + B, C, C)``, and the mean of the named."""
+
+    gaps: NDArray[np.float64]
+    named: Draws
+
+
+def look_alikes(subject: Subject) -> Approach:
+    gaps = approach(subject.features, subject.samples)
+    return Approach(gaps, np.mean([gaps[:, i, j] for i, j in subject.once(named_pairs)], axis=0))
+
+
+def named_pairs(analysis: Analysis) -> list[tuple[int, int]]:
+    return [class_numbers(pair, analysis.classes) for pair in analysis.dataset.look_alikes]
 
 
 def class_numbers(pair: Pair, classes: Sequence[str]) -> tuple[int, int]:
@@ -92,13 +75,45 @@ def class_distances(points: Floats, samples: HalfSamples) -> NDArray[np.float64]
     return result
 
 
-def _mean(gaps: NDArray[np.float64], pairs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-    return np.mean([gaps[:, i, j] for i, j in pairs], axis=0)
+def _others(found: Found) -> list[tuple[int, int]]:
+    return other_pairs(found.once(named_pairs), len(found.analysis.classes), found.analysis.seed)
 
 
+def _ranked(found: Found) -> dict[str, list[NDArray[np.float64]]]:
+    named, others = found.once(named_pairs), _others(found)
+    if len(others) < len(named):
+        return {}
+    sets = pair_sets(len(others), len(named), found.analysis.seed)
+    first, second = np.array(others).T
+    return {"other pairs": [one.gaps[:, first, second][:, sets].mean(2) for one in found.own]}
+
+
+def _each_pair(found: Found) -> dict[str, Measure]:
+    """The number of each named pair, and its rank among all pairs."""
+    named, others, gaps = found.once(named_pairs), _others(found), found.own[0].gaps
+    notes = {}
+    for pair, (i, j) in zip(found.analysis.dataset.look_alikes, named, strict=True):
+        rank = 1 + sum(gaps[0, a, b] >= gaps[0, i, j] for a, b in [*named, *others] if {a, b} != {i, j})
+        notes[f"{pair[0]} and {pair[1]} (rank {rank} of {len(named) + len(others)})"] = measure(gaps[:, i, j])
+    return notes
+
+
+def _missing(analysis: Analysis) -> str | None:
+    return NO_EMBEDDING if analysis.features.embedding is None else None if analysis.dataset.look_alikes else NO_PAIRS
+
+
+register_control("no change", constant=0.0)
 register_claim(
-    "look-alikes",
-    lambda analysis: look_alike_claims(
-        analysis.networks, analysis.dataset.look_alikes, analysis.classes, analysis.samples, analysis.seed
-    ),
+    ClaimSpec(
+        "look-alikes move closer",
+        "similar patches (car, truck) lie apart by their predictions; the embedding vectors bring them close",
+        "distance between the mean vectors of two classes, divided by the mean over all pairs of classes: that in the "
+        "predictions minus that in f', averaged over the named pairs",
+        look_alikes,
+        ("no change", RANDOM, BLANK),
+        value=lambda result: result.named,
+        ranked=_ranked,
+        notes=_each_pair,
+        missing=_missing,
+    )
 )

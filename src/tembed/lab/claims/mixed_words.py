@@ -1,49 +1,42 @@
 """Do combinations of classes make visual words of their own? (§4.3, Fig. 7)"""
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tembed.common.arrays import Int64
+from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.features import Features
 from tembed.lab.analysis.words import MIXED, Words, find_words, refitted
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, Judgement, Measure
-from tembed.lab.claims.controls import Networks
-from tembed.lab.claims.half_samples import Draws, Evidence, HalfSamples, claim, measure
-
-NAME = "words that mix classes"
-PAPER = "combinations of the classes make words of their own, in addition to words of a single class"
+from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.controls import BLANK
+from tembed.lab.claims.half_samples import Draws, HalfSamples
+from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
 
 
-def word_claims(networks: Networks, words: Words, samples: HalfSamples, seed: int = 0) -> list[Claim]:
-    """One claim: patches of a word that mixes classes come from each of these classes. ``words``: those of the run."""
-    count = len(words.sizes)
-    words_of = [words, *(find_words(one, count, seed) for one in networks.run[1:])]
-    found = [
-        shared_words(one, its, some)
-        for one, its, some in zip(networks.run, words_of, samples.over_seeds(len(words_of)), strict=True)
-    ]
-    within = {"classes outside the mixture": [outside for _, outside in found]}
-    blank = [shared_words(one, find_words(one, count, seed), samples)[0] for one in networks.untrained]
-    mixed, *others = (sum(len(mixture) > 1 for mixture in its.mixtures()) for its in words_of)
-    notes = {"words that mix classes": Measure(float(mixed)), "words of one class": Measure(float(count - mixed))}
-    if networks.aux:
-        aux = shared_words(networks.aux[0], find_words(networks.aux[0], count, seed), samples)[0]
-        notes["the same in -aux"] = measure(aux)
-    definition = (
-        f"of the patches of a word whose centre has two or more classes above {MIXED}, the share that comes from "
-        f"images of the rarest of these classes; mean over the patches of all such words, out of {count}"
-    )
-    made = claim(NAME, PAPER, definition, Evidence([own for own, _ in found], within, untrained=blank), notes=notes)
-    if not 0 < mixed < count:
-        what = "no word mixes classes" if mixed == 0 else "every word mixes classes: none is of a single class"
-        made = replace(made, weights=Judgement("does not hold", what))
-    failed = sum(not 0 < number < count for number in (mixed, *others))
-    if failed and made.method.verdict == "holds":
-        why = f"in {failed} of {len(words_of)} seeds, all words mix classes or none does"
-        made = replace(made, method=Judgement("does not hold", why))
-    return [made]
+@dataclass(frozen=True)
+class MixedWords:
+    """The two shares of `shared_words`; how many words mix classes, and how many words of the run there are."""
+
+    rarest: Draws
+    outside: Draws
+    mixed: int
+    count: int
+
+
+def mixed_words(subject: Subject) -> MixedWords:
+    words = words_of(subject)
+    mixed = sum(len(mixture) > 1 for mixture in words.mixtures())
+    rarest, outside = shared_words(subject.features, words, subject.samples)
+    return MixedWords(rarest, outside, mixed, len(subject.analysis.words.sizes))
+
+
+def words_of(subject: Subject) -> Words:
+    """The words of a network, at most as many as the run has."""
+    analysis = subject.analysis
+    if subject.features is analysis.features:
+        return analysis.words
+    return find_words(subject.features, len(analysis.words.sizes), analysis.seed)
 
 
 def shared_words(features: Features, words: Words, samples: HalfSamples) -> tuple[Draws, Draws]:
@@ -75,6 +68,38 @@ def _shares(counts: Int64, mixture: tuple[int, ...]) -> tuple[float, float, floa
     return size, float(inside.min()), float((1 - inside.sum()) / max(1, len(counts) - len(mixture)))
 
 
+def _definition(analysis: Analysis) -> str:
+    return (
+        f"of the patches of a word whose centre has two or more classes above {MIXED}, the share that comes from "
+        "images of the rarest of these classes; mean over the patches of all such words, out of "
+        f"{len(analysis.words.sizes)}"
+    )
+
+
+def _notes(found: Found) -> dict[str, Measure]:
+    own = found.own[0]
+    counts = {"words that mix classes": own.mixed, "words of one class": own.count - own.mixed}
+    notes = {name: Measure(float(count)) for name, count in counts.items()}
+    return notes | found.note("the same in -aux", "-aux")
+
+
+def _of_one_sort(words: MixedWords) -> str | None:
+    if 0 < words.mixed < words.count:
+        return None
+    return "every word mixes classes: none is of a single class" if words.mixed else "no word mixes classes"
+
+
 register_claim(
-    "words", lambda analysis: word_claims(analysis.networks, analysis.words, analysis.samples, analysis.seed)
+    ClaimSpec(
+        "words that mix classes",
+        "combinations of the classes make words of their own, in addition to words of a single class",
+        _definition,
+        mixed_words,
+        (BLANK,),
+        value=lambda result: result.rarest,
+        beside=lambda found: {"classes outside the mixture": [one.outside for one in found.own]},
+        notes=_notes,
+        refuted=_of_one_sort,
+        refuted_seeds="all words mix classes or none does",
+    )
 )

@@ -3,6 +3,9 @@
 This needs a dataset whose parts are known pixel by pixel, such as the generated world.
 """
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,12 +13,14 @@ from torch import Tensor
 
 from tembed.common.arrays import Int64
 from tembed.common.extras import needs
+from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.features import Features, patch_span
-from tembed.lab.analysis.words import Words, find_words, refitted
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, not_measured
-from tembed.lab.claims.controls import Networks
-from tembed.lab.claims.half_samples import Draws, Evidence, HalfSamples, claim, measure
+from tembed.lab.analysis.words import Words, refitted
+from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.controls import BLANK
+from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
+from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
+from tembed.lab.claims.mixed_words import words_of
 from tembed.lab.data.image_set import ImageSet
 
 VISIBLE = 8
@@ -67,83 +72,110 @@ def leading_part(counts: Tensor) -> Int64:
     return torch.where(most >= VISIBLE, which + 1, 0).numpy()
 
 
-def part_claims(
-    networks: Networks,
-    sample: ImageSet,
-    test_images: ImageSet,
-    words: Words,
-    samples: HalfSamples,
-    seed: int = 0,
-) -> list[Claim]:
-    """Score mass on the classes that share a part, and how well words recover the parts.
-
-    ``sample``: the images of the features. ``test_images``: these show which classes share which parts. ``words``:
-    those of the run.
-    """
-    if sample.part_map is None:
-        return [not_measured(n, p, UNKNOWN) for n, p in zip(NAMES, (SHARED, SHARED, ENTITIES), strict=True)]
-    features = networks.run[0]
-    leading = leading_part(part_pixels(sample.part_map, len(sample.parts), features.map_size, features.window))
-    sharing = classes_with_part(test_images)[leading]  # (P, C): the classes that share the patch's part
-    return [
-        _mass_claim(networks, sharing, samples, off=False),
-        _mass_claim(networks, sharing, samples, off=True),
-        _recovery_claim(networks, leading, words, samples.first(FEW), seed),
-    ]
+def leading(analysis: Analysis) -> Int64:
+    """The leading part of each patch of the sample: ``(P,)``."""
+    sample, features = analysis.sample, analysis.features
+    assert sample.part_map is not None
+    return leading_part(part_pixels(sample.part_map, len(sample.parts), features.map_size, features.window))
 
 
-def _mass_claim(networks: Networks, sharing: NDArray[np.bool_], samples: HalfSamples, *, off: bool) -> Claim:
+def sharing(analysis: Analysis) -> NDArray[np.bool_]:
+    """The classes that share the leading part of each patch, as all test images show them: ``(P, C)``."""
+    return classes_with_part(analysis.test_images)[leading(analysis)]
+
+
+def truth(features: Features) -> Int64:
+    """The true class of each patch's image: ``(P,)``."""
+    return features.labels[features.image_of]
+
+
+# --- score mass
+
+
+@dataclass(frozen=True)
+class Mass:
+    """The share of the mass on the sharing classes, and what it would be by chance."""
+
+    share: Draws
+    chance: Draws
+
+
+def mass(subject: Subject, *, off: bool) -> Mass:
     """Score mass on the sharing classes, as a share of all mass or of the mass ``off`` the true class."""
-    truth = networks.run[0].labels[networks.run[0].image_of]
-    size, classes = sharing.sum(1), sharing.shape[1]
+    features, samples = subject.features, subject.samples
+    assert features.softmax is not None
+    target = subject.once(sharing).copy()
+    size, classes = target.sum(1), target.shape[1]
     counted = (size >= 2) & (size < classes)
-    target = sharing.copy()
+    points, own = np.arange(len(target)), truth(features)
     if off:
-        target[np.arange(len(truth)), truth] = False
-
-    def share(features: Features, drawn: HalfSamples) -> Draws:
-        assert features.softmax is not None
-        total = 1 - features.softmax[np.arange(len(truth)), truth] if off else np.ones(len(truth))
-        return drawn.ratio(np.where(counted, (features.softmax * target).sum(1), 0), np.where(counted, total, 0))
-
+        target[points, own] = False
+    total = 1 - features.softmax[points, own] if off else np.ones(len(target))
     by_chance = (size - 1) / (classes - 1) if off else size / classes
-    chance = samples.ratio(np.where(counted, by_chance, 0), counted)
-    own = [share(one, samples if i == 0 else samples.first(0)) for i, one in enumerate(networks.run)]
-    within = {"chance": [chance] * len(own)}
-    evidence = Evidence(own, within, untrained=[share(one, samples) for one in networks.untrained])
-    notes = {"-aux": measure(share(networks.aux[0], samples))} if networks.aux else None
-    return claim(NAMES[off], SHARED, OFF_TRUE if off else ON_SHARING, evidence, notes=notes)
+    return Mass(
+        samples.ratio(np.where(counted, (features.softmax * target).sum(1), 0), np.where(counted, total, 0)),
+        samples.ratio(np.where(counted, by_chance, 0), counted),
+    )
 
 
-def _recovery_claim(networks: Networks, leading: Int64, words: Words, samples: HalfSamples, seed: int) -> Claim:
+# --- words
+
+
+def recovery(subject: Subject) -> Draws:
     """How much a patch's word says about its leading part."""
+    parts = subject.once(leading)
+    return information(subject.features, words_of(subject), subject.samples.first(FEW), parts, parts > 0)
+
+
+def information(features: Features, words: Words, samples: HalfSamples, what: Int64, shows: NDArray[np.bool_]) -> Draws:
+    """The adjusted mutual information of the words and ``what`` of the patches that show a part."""
     score = needs("sklearn.metrics").adjusted_mutual_info_score
-    shows, count = leading > 0, len(words.sizes)
+    assert features.softmax is not None
+    values = []
+    for row in samples.of_points(features.per_image):
+        some = words if row.all() else refitted(words, features.softmax[row])
+        values.append(float(score(what[row][shows[row]], some.word_of[shows[row]])))
+    return np.array(values)
 
-    def information(features: Features, found: Words, drawn: HalfSamples, what: Int64) -> Draws:
-        assert features.softmax is not None
-        values = []
-        for row in drawn.of_points(features.per_image):
-            some = found if row.all() else refitted(found, features.softmax[row])
-            values.append(float(score(what[row][shows[row]], some.word_of[shows[row]])))
-        return np.array(values)
 
-    own = [information(networks.run[0], words, samples, leading)]
-    own += [information(one, find_words(one, count, seed), samples.first(0), leading) for one in networks.run[1:]]
-    within = {"chance": [samples.constant(0.0)] * len(own)}
-    blank = [information(one, find_words(one, count, seed), samples, leading) for one in networks.untrained]
-    truth = networks.run[0].labels[networks.run[0].image_of]
-    notes = {"of word and class": measure(information(networks.run[0], words, samples, truth))}
-    if networks.aux:
-        aux = information(networks.aux[0], find_words(networks.aux[0], count, seed), samples, leading)
-        notes["-aux"] = measure(aux)
-    definition = "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance)"
-    return claim(NAMES[2], ENTITIES, definition, Evidence(own, within, untrained=blank), notes=notes)
+def _of_classes(found: Found) -> dict[str, Measure]:
+    analysis = found.analysis
+    features, shows = analysis.features, found.once(leading) > 0
+    by_class = information(features, analysis.words, found.samples.first(FEW), truth(features), shows)
+    return {"of word and class": measure(by_class)} | found.note("-aux", "-aux")
 
+
+# --- claims
+
+
+def _missing(analysis: Analysis) -> str | None:
+    return UNKNOWN if analysis.sample.part_map is None else None
+
+
+for _name, _definition, _off in ((NAMES[0], ON_SHARING, False), (NAMES[1], OFF_TRUE, True)):
+    register_claim(
+        ClaimSpec(
+            _name,
+            SHARED,
+            _definition,
+            partial(mass, off=_off),
+            (BLANK,),
+            value=lambda result: result.share,
+            beside=lambda found: {"chance": [found.own[0].chance] * len(found.own)},
+            notes=lambda found: found.note("-aux", "-aux"),
+            missing=_missing,
+        )
+    )
 
 register_claim(
-    "parts",
-    lambda analysis: part_claims(
-        analysis.networks, analysis.sample, analysis.test_images, analysis.words, analysis.samples, analysis.seed
-    ),
+    ClaimSpec(
+        NAMES[2],
+        ENTITIES,
+        "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance)",
+        recovery,
+        (BLANK,),
+        beside=lambda found: {"chance": [np.zeros_like(found.own[0])] * len(found.own)},
+        notes=_of_classes,
+        missing=_missing,
+    )
 )

@@ -1,36 +1,16 @@
 """Means, spreads, and tests of differences between accuracies: over test images, and over seeds."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tembed.lab.claims.claim import one_sided
+from tembed.lab.grid.cells import Sample
 
 ON_PAR = 1.0
 """Accuracies on par differ by less than this many points. The block's own gains in Table 1 are about as large."""
 MANY = 1e9
 """Degrees of freedom with which a t-test is a normal test."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The test accuracies of a cell's seeds, in %."""
-
-    values: tuple[float, ...]
-
-    @property
-    def n(self) -> int:
-        return len(self.values)
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.values)
-
-    @property
-    def std(self) -> float | None:
-        """The standard deviation with n - 1; None for a single value."""
-        return statistics.stdev(self.values) if self.n > 1 else None
 
 
 @dataclass(frozen=True)

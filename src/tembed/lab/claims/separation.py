@@ -1,33 +1,30 @@
 """Does the block's output separate classes and super-classes, and not what comes before it? (§4.3, Fig. 5)"""
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tembed.common.arrays import Floats, Int64
-from tembed.common.progress import SILENT, Progress
-from tembed.lab.analysis.features import Features
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, Measure, not_measured
-from tembed.lab.claims.controls import (
-    RANDOM,
-    Networks,
-    all_random_class_vectors,
-    other_groupings,
-    spatial_mean,
-    with_embedding,
-)
-from tembed.lab.claims.half_samples import RANKED, Draws, Evidence, HalfSamples, claim
+from tembed.common.arrays import Int64
+from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.compared_runs import BASELINE
+from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.controls import BASELINE_MEANS, BLANK, INPUT, INPUT_MEANS, NO_EMBEDDING, RANDOM
+from tembed.lab.claims.half_samples import RANKED, Draws
+from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
+from tembed.lab.claims.other_groupings import other_groupings
 from tembed.lab.claims.separability import K, Separability, numbers_of, separability
 
 PAPER = (
     "the baseline's features before the last stage are scattered; animals and vehicles separate in the block, "
     "not before it"
 )
-NAMES = ("class purity", "super-class purity", "super-class silhouette", "super-class probe")
+PURITY = "super-class purity"
+NAMES = ("class purity", PURITY, "super-class silhouette", "super-class probe")
 BEFORE = ("super-classes not separate in the block input", "super-classes not separate in the baseline")
 NO_OUTPUT = "the scores are not fed back (deep supervision), so there is no block output"
 NO_GROUPS = "the dataset has no super-classes and none were given"
-OUTPUT, INPUT, BASELINE = "block output", "block input", "baseline"
 REMNANT = 0.1
 """Super-classes count as separate if purity covers more than this share of the way from an untrained network to 1."""
 LIMIT = f"{100 * REMNANT:.0f} % of the way from untrained to 1"
@@ -44,169 +41,102 @@ DEFINITIONS = {
     ),
 }
 
-Numbers = dict[str, Draws]
-"""The draws of each measure."""
+CONTROLS = (INPUT, INPUT_MEANS, NO_EMBEDDING, BASELINE, BASELINE_MEANS, "-aux", "-1x1", RANDOM, BLANK)
 
 
-def spaces_of(features: Features, baseline: Features | None) -> dict[str, Floats]:
-    """The features that Fig. 5 compares: the stage-4 input of the baseline, the block's input and its output."""
-    found = {} if baseline is None else {BASELINE: baseline.block_output}
-    found[INPUT] = features.block_input
-    if features.embedding is not None:
-        found[OUTPUT] = features.block_output
-    return found
+@dataclass(frozen=True)
+class Separation:
+    """The draws of each measure of a network, and those of other groupings, ``(1 + R, G)``, for the run's own."""
+
+    numbers: dict[str, Draws]
+    others: dict[str, NDArray[np.float64]]
 
 
-def with_means(name: str, points: Floats, features: Features) -> dict[str, Floats]:
-    """Features before the block, and their means over 2x2 and over the block's window."""
-    found = {name: points}
-    for window in sorted({2, max(features.window)} - {1}):
-        found[f"{window}x{window} mean of the {name}"] = spatial_mean(points, features.map_size, window)
-    return found
+def separation(subject: Subject) -> Separation:
+    """All measures of the space behind the block."""
+    features, samples, group_of = subject.features, subject.samples, subject.analysis.group_of
+    others = subject.once(groupings) if subject.own else None
+    few = min(RANKED, len(samples.rows) - 1)
+    found = separability(features.block_output, features.map_size, samples, group_of, others, few)
+    return Separation(numbers_of(found, group_of), _others(found, others))
 
 
-def controls_within(features: Features) -> dict[str, Floats]:
-    """The controls that are changed features of the same network."""
-    assert features.embedding is not None
-    without = with_embedding(features, np.zeros_like(features.embedding))
-    return with_means(INPUT, features.block_input, features) | {"output without f'": without}
+def groupings(analysis: Analysis) -> Int64 | None:
+    return None if analysis.group_of is None else other_groupings(analysis.group_of, analysis.seed)
 
 
-class Measuring:
-    """Measures spaces one after the other and tells the progress."""
-
-    def __init__(self, group_of: Int64 | None, others: Int64 | None, progress: Progress, total: int):
-        self.group_of, self.others, self.progress, self.total = group_of, others, progress, total
-        self.done = 0
-
-    def __call__(
-        self, space: Floats, features: Features, samples: HalfSamples, *, ranked: bool = False
-    ) -> Separability:
-        self.progress.update("separation", self.done, self.total)
-        others = self.others if ranked else None
-        few = min(RANKED, len(samples.rows) - 1)
-        found = separability(space, features.map_size, samples, self.group_of, others, few)
-        self.done += 1
-        self.progress.update("separation", self.done, self.total)
-        return found
-
-    def numbers(self, space: Floats, features: Features, samples: HalfSamples) -> Numbers:
-        return numbers_of(self(space, features, samples), self.group_of)
-
-
-def separation_claims(
-    networks: Networks,
-    group_of: Int64 | None,
-    samples: HalfSamples,
-    seed: int = 0,
-    progress: Progress = SILENT,
-) -> list[Claim]:
-    """Purity, silhouette and probe of the block's output, and whether the super-classes separate before it.
-
-    ``group_of``: ``(C,)``, the super-class of each class.
-    """
-    if networks.run[0].embedding is None:
-        return [not_measured(name, PAPER, NO_OUTPUT) for name in (*NAMES, *BEFORE)]
-    others = None if group_of is None else other_groupings(group_of, seed)
-    measuring = Measuring(group_of, others, progress, _count(networks))
-    outputs: list[Separability] = []
-    within: dict[str, list[Numbers]] = {}
-    between: dict[str, list[Numbers]] = {}
-    random: list[list[Numbers]] = []
-    for index, features in enumerate(networks.run):
-        drawn = samples if index == 0 else samples.first(0)
-        outputs.append(measuring(features.block_output, features, drawn, ranked=True))
-        for name, space in controls_within(features).items():
-            within.setdefault(name, []).append(measuring.numbers(space, features, drawn))
-        changed = all_random_class_vectors(features, seed)
-        random.append([measuring.numbers(one.block_output, features, drawn) for one in changed])
-    for index, features in enumerate(networks.baseline):
-        drawn = samples if index == 0 else samples.first(0)
-        for name, space in with_means(BASELINE, features.block_output, features).items():
-            between.setdefault(name, []).append(measuring.numbers(space, features, drawn))
-    for name, found in (("-aux", networks.aux), ("-1x1", networks.one_by_one)):
-        for index, features in enumerate(found):
-            drawn = samples if index == 0 else samples.first(0)
-            between.setdefault(name, []).append(measuring.numbers(features.block_output, features, drawn))
-    blank = [measuring.numbers(features.block_output, features, samples) for features in networks.untrained]
-    own = [numbers_of(found, group_of) for found in outputs]
-    chance = _chance(group_of, samples)
-    claims = []
-    for name in NAMES:
-        if name not in own[0]:
-            claims.append(not_measured(name, PAPER, NO_GROUPS))
-            continue
-        evidence = Evidence(
-            [numbers[name] for numbers in own],
-            {control: [numbers[name] for numbers in found] for control, found in within.items()},
-            {control: [numbers[name] for numbers in found] for control, found in between.items()},
-            {"random class vectors": [[numbers[name] for numbers in found] for found in random]},
-            _ranked(name, outputs, others),
-            [numbers[name] for numbers in blank],
-        )
-        claims.append(claim(name, PAPER, DEFINITIONS[name], evidence, notes=chance.get(name)))
-    before = [(BEFORE[0], within[INPUT]), (BEFORE[1], between.get(BASELINE, []))]
-    return [*claims, *(_before(name, found, blank, group_of, samples) for name, found in before)]
-
-
-def _count(networks: Networks) -> int:
-    """The number of spaces."""
-    means = len({2, max(networks.run[0].window)} - {1})
-    others = len(networks.aux) + len(networks.one_by_one) + len(networks.untrained)
-    return (3 + RANDOM + means) * len(networks.run) + (1 + means) * len(networks.baseline) + others
-
-
-def _ranked(name: str, outputs: list[Separability], others: Int64 | None) -> dict[str, list[NDArray[np.float64]]]:
-    """The numbers of the other groupings, over the seeds of the run."""
-    if others is None or not len(others) or name == "class purity":
+def _others(found: Separability, others: Int64 | None) -> dict[str, NDArray[np.float64]]:
+    if others is None or not len(others):
         return {}
-    found = []
-    for output in outputs:
-        if name == "super-class purity":
-            draws = min(RANKED + 1, len(output.joint))
-            found.append(np.stack([output.purity(grouping)[:draws] for grouping in others], 1))
-        else:
-            numbers = output.other_silhouettes if name == "super-class silhouette" else output.other_probes
-            assert numbers is not None
-            found.append(numbers)
-    return {"other groupings": found}
+    assert found.other_silhouettes is not None
+    assert found.other_probes is not None
+    draws = min(RANKED + 1, len(found.joint))
+    purities = np.stack([found.purity(grouping)[:draws] for grouping in others], 1)
+    return {NAMES[1]: purities, NAMES[2]: found.other_silhouettes, NAMES[3]: found.other_probes}
 
 
-def _chance(group_of: Int64 | None, samples: HalfSamples) -> dict[str, dict[str, Measure]]:
-    """What each measure gives by chance."""
+def _number(name: str, result: Separation) -> Draws:
+    return result.numbers[name]
+
+
+def _ranked(name: str, found: Found) -> dict[str, list[NDArray[np.float64]]]:
+    return {"other groupings": [one.others[name] for one in found.own]} if name in found.own[0].others else {}
+
+
+def _chance(name: str, found: Found) -> dict[str, Measure]:
+    """What a measure gives by chance."""
+    samples, group_of = found.samples, found.analysis.group_of
     share = np.bincount(samples.labels, minlength=samples.classes) / len(samples.labels)
-    found = {"class purity": Measure(float(np.square(share).sum()))}
+    levels = {"class purity": float(np.square(share).sum())}
     if group_of is not None:
         by_group = np.bincount(group_of, share)
-        found["super-class purity"] = Measure(float(np.square(by_group).sum()))
-        found["super-class probe"] = Measure(float(by_group.max()))
-    return {name: {"chance level": value} for name, value in found.items()}
+        levels |= {PURITY: float(np.square(by_group).sum()), "super-class probe": float(by_group.max())}
+    return {"chance level": Measure(levels[name])} if name in levels else {}
 
 
-def _before(
-    name: str, found: list[Numbers], blank: list[Numbers], group_of: Int64 | None, samples: HalfSamples
-) -> Claim:
-    """The claim that the super-classes are not separate in some space before the block."""
-    if group_of is None:
-        return not_measured(name, PAPER, NO_GROUPS)
-    if not found:
-        return not_measured(name, PAPER, "no baseline was given")
-    key = "super-class purity"
-    floor = samples.constant(_chance(group_of, samples)[key]["chance level"].value)
-    if blank:
-        floor = np.maximum(floor, np.mean([numbers[key] for numbers in blank], axis=0))
-    limit = floor + REMNANT * (1 - floor)
-    definition = (
-        f"super-class purity before the block; the limit is {REMNANT:.0%} of the way from untrained networks (or "
-        "chance, if that is higher) to 1"
+def _limit(found: Found) -> dict[str, list[Draws]]:
+    """Above it, the super-classes count as separate."""
+    floor = found.samples.constant(_chance(PURITY, found)["chance level"].value)
+    if untrained := [one.numbers[PURITY] for one in found.of(BLANK)]:
+        floor = np.maximum(floor, np.mean(untrained, axis=0))
+    return {LIMIT: [floor + REMNANT * (1 - floor)] * len(found.own)}
+
+
+def _no_output(analysis: Analysis) -> str | None:
+    return NO_OUTPUT if analysis.features.embedding is None else None
+
+
+def _no_groups(analysis: Analysis) -> str | None:
+    return _no_output(analysis) or (NO_GROUPS if analysis.group_of is None else None)
+
+
+for _name in NAMES:
+    register_claim(
+        ClaimSpec(
+            _name,
+            PAPER,
+            DEFINITIONS[_name],
+            separation,
+            CONTROLS,
+            value=partial(_number, _name),
+            ranked=partial(_ranked, _name),
+            notes=partial(_chance, _name),
+            missing=_no_output if _name == "class purity" else _no_groups,
+        )
     )
-    evidence = Evidence([numbers[key] for numbers in found], {LIMIT: [limit] * len(found)})
-    return claim(name, PAPER, definition, evidence, less=True)
 
-
-register_claim(
-    "separation",
-    lambda analysis: separation_claims(
-        analysis.networks, analysis.group_of, analysis.samples, analysis.seed, analysis.progress
-    ),
-)
+for _name, _space in zip(BEFORE, (INPUT, BASELINE), strict=True):
+    register_claim(
+        ClaimSpec(
+            _name,
+            PAPER,
+            f"super-class purity before the block; the limit is {REMNANT:.0%} of the way from untrained networks (or "
+            "chance, if that is higher) to 1",
+            separation,
+            value=partial(_number, PURITY),
+            beside=_limit,
+            missing=_no_groups,
+            of=_space,
+            less=True,
+        )
+    )

@@ -1,83 +1,31 @@
 """Where are the patches' predictions uncertain? Near the zero vector and in the passages between classes (appendix B).
 
 *Scaled* embeddings are ``f'`` divided by the sum of its mixing weights: the same mixture with weights that sum to 1.
+
+Being near a class vector, or between two of them, refers to the class vectors themselves. Any distinct ones have about
+the same patches near them, so random ones are a control only for the length of ``f'``.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.arrays import Floats
+from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.features import Features
-from tembed.lab.claims import register_claim
-from tembed.lab.claims.claim import Claim, Measure, not_measured
-from tembed.lab.claims.controls import Networks, all_random_class_vectors, other_pairs, pair_sets, random_class_vectors
-from tembed.lab.claims.half_samples import RANKED, Draws, Evidence, HalfSamples, claim, measure
-from tembed.lab.claims.look_alikes import NO_EMBEDDING, Pair, class_numbers
+from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.controls import BLANK, RANDOM, random_class_vectors, register_control
+from tembed.lab.claims.half_samples import RANKED, Draws, HalfSamples, measure
+from tembed.lab.claims.look_alikes import NO_EMBEDDING, class_numbers
+from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
+from tembed.lab.claims.other_groupings import other_pairs, pair_sets
 
 NEAR, FEWEST = 0.01, 10
 """The points nearest to a vector count as near it: this share of all points, and at least this many."""
-ZERO = "patches near the zero vector have a larger entropy than those away from it"
-CLOSE = "discriminative patches, those near the class vectors, have a smaller entropy"
-BETWEEN = "entropy is higher in the passages between classes than near the class vectors"
-NAMES = {"entropy near zero": ZERO, "entropy near class vectors": CLOSE, "entropy in passages": BETWEEN}
 NO_PASSAGES = "the dataset's record lists no passages between classes"
-
-Form = Callable[[Features, HalfSamples], Draws]
-"""A measure of one network."""
-
-
-def uncertainty_claims(
-    networks: Networks, passages: Sequence[Pair], classes: Sequence[str], samples: HalfSamples, seed: int = 0
-) -> list[Claim]:
-    """Entropy near zero, near the class vectors and in the passages."""
-    features = networks.run[0]
-    if features.embedding is None:
-        return [not_measured(name, paper, NO_EMBEDDING) for name, paper in NAMES.items()]
-    assert features.mixing is not None
-    drawn = random_class_vectors(features, seed)
-    unmatched = measure(samples.mean(features.mixing.max(1) <= 0))
-    return [
-        claim(
-            "entropy near zero",
-            ZERO,
-            "Spearman's rank correlation of |f'| and the patch's entropy, negated",
-            _evidence(networks, zero_correlation, samples, vectors=seed),
-            notes={"patches that match no class": unmatched},
-        ),
-        claim(
-            "entropy near class vectors",
-            CLOSE,
-            f"mean entropy (nats) of all other patches minus that of the {NEAR:.0%} of the patches nearest to each "
-            "class vector, by f'",
-            _evidence(networks, lambda f, s: class_vector_gap(f, s, scaled=False), samples),
-            notes={
-                "the same by f' / sum of its weights": measure(class_vector_gap(features, samples, scaled=True)),
-                "the same with random class vectors": measure(class_vector_gap(drawn, samples, scaled=False)),
-            },
-        ),
-        _passages(networks, passages, classes, samples, seed),
-    ]
-
-
-def _evidence(networks: Networks, form: Form, samples: HalfSamples, vectors: int | None = None) -> Evidence:
-    """The measure of the run, of no difference, of untrained networks, and of random class vectors from a seed.
-
-    Being near a class vector, or between two of them, refers to the class vectors themselves. Any distinct ones have
-    about the same patches near them, so random ones are a control only for the length of ``f'``.
-    """
-    drawn = samples.over_seeds(len(networks.run))
-    within = {"no difference": [samples.constant(0.0)] * len(drawn)}
-    random = {}
-    if vectors is not None:
-        random["random class vectors"] = [
-            [form(changed, some) for changed in all_random_class_vectors(f, vectors)]
-            for f, some in zip(networks.run, drawn, strict=True)
-        ]
-    own = [form(f, some) for f, some in zip(networks.run, drawn, strict=True)]
-    return Evidence(own, within, random=random, untrained=[form(f, samples) for f in networks.untrained])
+AT_RANDOM = "the same with random class vectors"
 
 
 # --- near zero
@@ -166,38 +114,114 @@ def passage_gaps(features: Features, pairs: Sequence[tuple[int, int]], samples: 
     return found
 
 
-def _passages(
-    networks: Networks, passages: Sequence[Pair], classes: Sequence[str], samples: HalfSamples, seed: int
-) -> Claim:
-    name = "entropy in passages"
-    if not passages:
-        return not_measured(name, BETWEEN, NO_PASSAGES)
-    named = [class_numbers(pair, classes) for pair in passages]
-    others = other_pairs(named, len(classes), seed)
-    evidence = _evidence(networks, lambda f, s: passage_gaps(f, named, s).mean(1), samples)
+@dataclass(frozen=True)
+class Passages:
+    """The gaps of the named pairs ``(1 + B, pairs)``, and those of other pairs, ``(1 + R, others)``, for the run."""
+
+    named: NDArray[np.float64]
+    others: NDArray[np.float64] | None
+
+
+def passages(subject: Subject) -> Passages:
+    features, samples = subject.features, subject.samples
+    named = passage_gaps(features, subject.once(named_passages), samples)
     few = samples.first(min(RANKED, len(samples.rows) - 1))
-    gaps = [passage_gaps(f, others, few if i == 0 else samples.first(0)) for i, f in enumerate(networks.run)]
-    if len(others) >= len(named):
-        sets = pair_sets(len(others), len(named), seed)
-        evidence = replace(evidence, ranked={"other pairs": [g[:, sets].mean(2) for g in gaps]})
-    notes: dict[str, Measure] = {}
-    own = passage_gaps(networks.run[0], named, samples)
-    for number, pair in enumerate(passages):
-        value = own[0, number]
-        rank = 1 + int((gaps[0][0] >= value).sum()) + int((own[0] > value).sum())
-        notes[f"{pair[0]} to {pair[1]} (rank {rank} of {len(named) + len(others)})"] = measure(own[:, number])
-    drawn = random_class_vectors(networks.run[0], seed)
-    notes["the same with random class vectors"] = measure(passage_gaps(drawn, named, samples).mean(1))
-    definition = (
-        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of two class vectors, minus that "
-        "of the patches nearest to either vector, averaged over the named passages; by f' / sum of its weights"
-    )
-    return claim(name, BETWEEN, definition, evidence, notes=notes)
+    return Passages(named, passage_gaps(features, subject.once(other_passages), few) if subject.own else None)
 
 
+def named_passages(analysis: Analysis) -> list[tuple[int, int]]:
+    return [class_numbers(pair, analysis.classes) for pair in analysis.dataset.passages]
+
+
+def other_passages(analysis: Analysis) -> list[tuple[int, int]]:
+    return other_pairs(named_passages(analysis), len(analysis.classes), analysis.seed)
+
+
+def _ranked(found: Found) -> dict[str, list[NDArray[np.float64]]]:
+    named, others = found.once(named_passages), found.once(other_passages)
+    if len(others) < len(named):
+        return {}
+    sets = pair_sets(len(others), len(named), found.analysis.seed)
+    return {"other pairs": [one.others[:, sets].mean(2) for one in found.own]}
+
+
+# --- notes
+
+
+def _unmatched(found: Found) -> dict[str, Measure]:
+    mixing = found.analysis.features.mixing
+    assert mixing is not None
+    return {"patches that match no class": measure(found.samples.mean(mixing.max(1) <= 0))}
+
+
+def _other_vectors(found: Found) -> dict[str, Measure]:
+    features, samples = found.analysis.features, found.samples
+    drawn = random_class_vectors(features, found.analysis.seed)
+    return {
+        "the same by f' / sum of its weights": measure(class_vector_gap(features, samples, scaled=True)),
+        AT_RANDOM: measure(class_vector_gap(drawn, samples, scaled=False)),
+    }
+
+
+def _each_passage(found: Found) -> dict[str, Measure]:
+    """The number of each passage, with its rank among all pairs."""
+    analysis, own = found.analysis, found.own[0]
+    notes = {}
+    for number, pair in enumerate(analysis.dataset.passages):
+        value = own.named[0, number]
+        rank = 1 + int((own.others[0] >= value).sum()) + int((own.named[0] > value).sum())
+        count = own.named.shape[1] + own.others.shape[1]
+        notes[f"{pair[0]} to {pair[1]} (rank {rank} of {count})"] = measure(own.named[:, number])
+    drawn = random_class_vectors(analysis.features, analysis.seed)
+    return notes | {AT_RANDOM: measure(passage_gaps(drawn, found.once(named_passages), found.samples).mean(1))}
+
+
+# --- claims
+
+
+def _no_embedding(analysis: Analysis) -> str | None:
+    return NO_EMBEDDING if analysis.features.embedding is None else None
+
+
+def _no_passages(analysis: Analysis) -> str | None:
+    return _no_embedding(analysis) or (None if analysis.dataset.passages else NO_PASSAGES)
+
+
+register_control("no difference", constant=0.0)
 register_claim(
-    "uncertainty",
-    lambda analysis: uncertainty_claims(
-        analysis.networks, analysis.dataset.passages, analysis.classes, analysis.samples, analysis.seed
-    ),
+    ClaimSpec(
+        "entropy near zero",
+        "patches near the zero vector have a larger entropy than those away from it",
+        "Spearman's rank correlation of |f'| and the patch's entropy, negated",
+        lambda subject: zero_correlation(subject.features, subject.samples),
+        ("no difference", RANDOM, BLANK),
+        notes=_unmatched,
+        missing=_no_embedding,
+    )
+)
+register_claim(
+    ClaimSpec(
+        "entropy near class vectors",
+        "discriminative patches, those near the class vectors, have a smaller entropy",
+        f"mean entropy (nats) of all other patches minus that of the {NEAR:.0%} of the patches nearest to each class "
+        "vector, by f'",
+        lambda subject: class_vector_gap(subject.features, subject.samples, scaled=False),
+        ("no difference", BLANK),
+        notes=_other_vectors,
+        missing=_no_embedding,
+    )
+)
+register_claim(
+    ClaimSpec(
+        "entropy in passages",
+        "entropy is higher in the passages between classes than near the class vectors",
+        f"mean entropy (nats) of the {NEAR:.0%} of the patches nearest to the middle of two class vectors, minus that "
+        "of the patches nearest to either vector, averaged over the named passages; by f' / sum of its weights",
+        passages,
+        ("no difference", BLANK),
+        value=lambda result: result.named.mean(1),
+        ranked=_ranked,
+        notes=_each_passage,
+        missing=_no_passages,
+    )
 )

@@ -8,7 +8,7 @@ from tembed.common.palette import AUX, BASELINE, BASELINE_SHADES, BLOCK, BLOCK_S
 from tembed.lab.claims.accuracies import Checked, judged
 from tembed.lab.claims.claim import corrected
 from tembed.lab.claims.seed_statistics import ON_PAR, Contrast
-from tembed.lab.report.cells import Cell, data_title, describe, model_title, network_title
+from tembed.lab.grid.cells import Cell, data_title, describe, model_title, network_title
 from tembed.lab.report.charts import Series, chart
 from tembed.lab.report.document import Element, Figure, Heading, Table, Text
 from tembed.lab.report.tables import MISSING, Regimes, by_data, score, verdicts

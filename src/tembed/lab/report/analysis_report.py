@@ -1,14 +1,17 @@
 """The analysis on disk: ``claims.json``, and a report with figures in Markdown and as one HTML page."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tembed.common.files import explained, write_file, write_json
 from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.compared_runs import KINDS, seed_counts
 from tembed.lab.analysis.figures import figure_png, image_png
 from tembed.lab.analysis.maps import FEWEST_POINTS
 from tembed.lab.analysis.sprites import SIDE
+from tembed.lab.analysis.untrained import COUNT
+from tembed.lab.claims import measure_claims
 from tembed.lab.claims.claim import Claim, Judgement, Verdict
-from tembed.lab.claims.controls import UNTRAINED
 from tembed.lab.report.document import (
     Details,
     Element,
@@ -49,43 +52,50 @@ def default_out(source: str) -> Path:
     return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
 
 
-def write_analysis(analysis: Analysis, out: str | Path, side: int = SIDE, page: str | None = None) -> Path:
+def write_analysis(
+    analysis: Analysis,
+    out: str | Path,
+    side: int = SIDE,
+    page: str | None = None,
+    claims: Sequence[Claim] | None = None,
+) -> Path:
     """Write all files into ``out`` and return the path of ``report.md``; sprite maps are ``side`` pixels wide.
 
-    ``page``: the path of the page with every patch (`tembed.lab.page`), relative to ``out``, for a link.
+    ``page``: the path of the page with every patch (`tembed.lab.page`), relative to ``out``, for a link. ``claims``:
+    what `measure_claims` returned; by default they are measured here.
     """
     out = Path(out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     points = len(analysis.features.image_of)
-    analysis.progress.say(
-        f"{points:,} patches of {len(analysis.sample):,} images; networks: {analysis.sources.counts()}"
-    )
-    write_json(out / "claims.json", claims_record(analysis))  # before the maps, which take the longest
-    write_file(out / "verdicts.md", to_markdown([verdict_table(analysis.claims)]).encode())
-    elements = compose(analysis, side)
+    counts = seed_counts(analysis.sources)
+    analysis.progress.say(f"{points:,} patches of {len(analysis.sample):,} images; networks: {counts}")
+    claims = measure_claims(analysis) if claims is None else claims
+    write_json(out / "claims.json", claims_record(analysis, claims))  # before the maps, which take the longest
+    write_file(out / "verdicts.md", to_markdown([verdict_table(claims)]).encode())
+    elements = compose(analysis, claims, side)
     if page is not None:
         elements.insert(1, Link("Explore every patch on a map", page))
     return write_document(elements, out, f"{TITLE}: {analysis.source}")
 
 
-def claims_record(analysis: Analysis) -> dict[str, object]:
+def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, object]:
     """The content of ``claims.json``."""
     return {
         "run": analysis.source,
         "baseline": analysis.baseline_source,
-        "seeds": {kind: [source for source, _ in found] for kind, found in vars(analysis.sources).items()},
+        "seeds": {KINDS[kind]: [source for source, _ in found] for kind, found in analysis.sources.items()},
         "model": analysis.trained.recipe.model,
         "data": analysis.data,
         "images": len(analysis.sample),
         "points": len(analysis.features.image_of),
         "seed": analysis.seed,
         "vital_signs": analysis.vital_signs.plain(),
-        "claims": [claim.plain() for claim in analysis.claims],
+        "claims": [claim.plain() for claim in claims],
     }
 
 
-def compose(analysis: Analysis, side: int = SIDE) -> list[Element]:
+def compose(analysis: Analysis, claims: Sequence[Claim], side: int = SIDE) -> list[Element]:
     """The whole report, a section after the other: figures first."""
     return [
         Heading(TITLE, 1),
@@ -94,7 +104,7 @@ def compose(analysis: Analysis, side: int = SIDE) -> list[Element]:
         *pictures(analysis, side),
         *vital_elements(analysis.vital_signs, training_history(analysis.source)),
         Heading("Claims"),
-        *claim_elements(analysis.claims),
+        *claim_elements(claims),
         *unit_elements(analysis.units, analysis.baseline_source),
     ]
 
@@ -111,12 +121,12 @@ def introduction(analysis: Analysis) -> list[Element]:
     if baseline is not None:
         share = (baseline.head == baseline.labels).mean()
         accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} correctly."
-    seeds = f"Networks that are compared: {analysis.sources.counts()}, and {UNTRAINED} untrained ones."
+    seeds = f"Networks that are compared: {seed_counts(analysis.sources)}, and {COUNT} untrained ones."
     look = [Text(FIRST_LOOK)] if analysis.fast_maps else []
     return [Text(network), Text(f"{accuracy} {seeds}"), *look]
 
 
-def verdict_table(claims: list[Claim]) -> Table:
+def verdict_table(claims: Sequence[Claim]) -> Table:
     """Both verdicts of each claim that was measured; the README's table is this one."""
     measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
     rows = tuple(
@@ -132,7 +142,7 @@ def _brief(judgement: Judgement) -> str:
     return f"{judgement.verdict}: {judgement.why if judgement.p is not None else judgement.why.partition(',')[0]}"
 
 
-def claim_elements(claims: list[Claim]) -> list[Element]:
+def claim_elements(claims: Sequence[Claim]) -> list[Element]:
     """A table of the verdicts, a dot plot for each claim with its numbers folded below, and what was not measured."""
     measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
     missing = [claim for claim in claims if claim.weights.verdict == "not measured"]

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from tembed.lab.grid.cells import Cell, data_title, describe, network_title
 from tembed.lab.report.ablations import network_colours
-from tembed.lab.report.cells import Cell, data_title, describe, network_title
 from tembed.lab.report.charts import Series, chart
 from tembed.lab.report.document import Details, Element, Figure, Heading, Table, Text
 from tembed.lab.report.tables import MISSING

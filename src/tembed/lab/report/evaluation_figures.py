@@ -7,7 +7,7 @@ import numpy as np
 from tembed.common.extras import needs
 from tembed.common.fonts import text_width
 from tembed.lab.analysis.figures import figure, within
-from tembed.lab.analysis.prediction_measures import BINS, Predictions
+from tembed.lab.training.prediction_measures import BINS, Predictions
 
 COUNTED = 25
 """Up to this many classes, the cells show their counts."""

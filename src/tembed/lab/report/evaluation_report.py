@@ -10,11 +10,11 @@ from typing import Any
 from tembed.common.errors import counted
 from tembed.common.files import write_file, write_json
 from tembed.lab.analysis.figures import figure_png, image_png
-from tembed.lab.analysis.prediction_measures import ClassMeasure, Predictions
 from tembed.lab.report.document import Details, Element, Heading, Items, Picture, Table, Text, write_document
 from tembed.lab.report.evaluation_figures import calibration_figure, confusion_figure
 from tembed.lab.report.evaluation_sheet import worst_sheet
 from tembed.lab.training.evaluation import Detailed
+from tembed.lab.training.prediction_measures import ClassMeasure, Predictions
 
 WORST = 24
 """Images on the contact sheet."""

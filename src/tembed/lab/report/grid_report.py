@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 from tembed.common.errors import TembedError, counted
+from tembed.lab.grid.cells import make_cells
+from tembed.lab.grid.records import RunsRead, read_runs
 from tembed.lab.report.ablations import depth_figure, lambda_figure, maximizer_figure
-from tembed.lab.report.cells import make_cells
 from tembed.lab.report.curves import training_curves
 from tembed.lab.report.document import Details, Element, Heading, Items, Link, Text, write_document
-from tembed.lab.report.records import RunsRead, read_runs
 from tembed.lab.report.tables import all_cells, block_against_baseline, by_regime, claims, table1
 
 TITLE = "Feature embedding by template matching: measured beside the paper"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tembed.lab.analysis.compared_runs import BASELINE, RUN, ByKind
 from tembed.lab.analysis.units import Unit
-from tembed.lab.analysis.units_of_networks import NetworkUnits
 from tembed.lab.report.document import Details, Element, Heading, Table, Text
 from tembed.paper import ETA
 
@@ -18,14 +18,14 @@ EXPLAINED = (
 )
 
 
-def unit_elements(units: NetworkUnits, baseline: str | None = None) -> list[Element]:
+def unit_elements(units: ByKind[list[Unit]], baseline: str | None = None) -> list[Element]:
     """A table of the run's units, and of the baseline's folded away."""
-    if not units.run[0]:
+    if not units[RUN][0]:
         return []
-    elements: list[Element] = [Heading("BN-ReLU as a soft arg-max"), Text(EXPLAINED), unit_table(units.run[0])]
-    if units.baseline and units.baseline[0]:
+    elements: list[Element] = [Heading("BN-ReLU as a soft arg-max"), Text(EXPLAINED), unit_table(units[RUN][0])]
+    for its in units.get(BASELINE, ())[:1]:
         title = f"The units of the baseline {baseline or ''}".strip()
-        elements.append(Details(title, (unit_table(units.baseline[0]),)))
+        elements += [Details(title, (unit_table(its),))] if its else []
     return elements
 
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
-from tembed.lab.analysis.prediction_measures import Predictions
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
 from tembed.lab.training.inputs import EVAL_BATCH
+from tembed.lab.training.prediction_measures import Predictions
 from tembed.lab.training.process_group import SINGLE_PROCESS, Forward, ProcessGroup
 from tembed.lab.training.schedule import derived_seed
 from tembed.lab.training.trained_networks import Source, Trained, as_trained, named

@@ -11,7 +11,7 @@ from tembed.common.errors import TembedError
 from tembed.lab.analysis import maps
 from tembed.lab.analysis.analyzing import Analysis, analyze
 from tembed.lab.analysis.compared_runs import sort_runs
-from tembed.lab.claims.controls import untrained
+from tembed.lab.analysis.untrained import untrained
 from tembed.lab.data.loading import load
 from tembed.lab.page.content import page_content
 from tembed.lab.report.analysis_report import pictures

@@ -26,7 +26,7 @@ from tembed.common.errors import TembedError
 from tembed.common.files import locked
 from tembed.common.progress import Progress
 from tembed.lab.data.batches import padding
-from tembed.lab.report.cells import describe
+from tembed.lab.grid.cells import describe
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.feature_cache import Entry, entries
 from tembed.lab.training.frozen_features import VIEWS, frozen_inputs, view_draws

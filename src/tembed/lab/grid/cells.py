@@ -1,14 +1,14 @@
 """Runs that differ only in their seed form a cell; cells that were trained in the same way form a regime."""
 
 import dataclasses
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tembed.common.errors import counted
-from tembed.lab.claims.seed_statistics import Sample
 from tembed.lab.data.catalogue import dataset, list_datasets
-from tembed.lab.report.records import Record
+from tembed.lab.grid.records import Record
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.settings import DataSettings, NetworkSettings, TrainingSettings, names_of
 from tembed.models.registry import model_info
@@ -17,6 +17,26 @@ IDENTITY = ("model", "data", "seed")
 """Fields of a recipe that neither the network's options nor the regime contain."""
 
 Regime = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The test accuracies of a cell's seeds, in %."""
+
+    values: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation with n - 1; None for a single value."""
+        return statistics.stdev(self.values) if self.n > 1 else None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tembed.lab.analysis.prediction_measures import BINS, Predictions
+from tembed.lab.training.prediction_measures import BINS, Predictions
 
 
 def made(labels: list[int], probabilities: np.ndarray, patches: np.ndarray | None = None) -> Predictions:

@@ -1,0 +1,62 @@
+"""The network of a run with random weights: what a claim about learning must be ahead of."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from tembed.block import FeatureEmbedding, initialize
+from tembed.lab.data.batches import Batches
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.training.starting import build
+from tembed.lab.training.trained_networks import Trained
+from tembed.trained.determinism import reproducible
+
+COUNT = 5
+"""Untrained networks: enough to see how much they differ from each other."""
+CALIBRATION = 500
+"""Training images for the BN statistics of an untrained network."""
+BATCH = 100
+
+
+def calibration_images(images: ImageSet, seed: int) -> ImageSet:
+    """Up to `CALIBRATION` random training images."""
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:CALIBRATION])
+    return images.subset(torch.from_numpy(chosen))
+
+
+def untrained_networks(trained: Trained, images: ImageSet) -> list[Trained]:
+    """`COUNT` untrained networks that differ in their seeds."""
+    return [untrained(trained, images, seed) for seed in range(COUNT)]
+
+
+@torch.no_grad()
+def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
+    """The same network with random weights, and the BN statistics of up to `CALIBRATION` of these images.
+
+    The block has random class vectors, also where training started from zero ones.
+    """
+    with reproducible():
+        torch.manual_seed(seed)
+        device = next(trained.model.parameters()).device
+        model = build(trained.recipe, len(trained.classes), trained.input_size).to(device)
+        for module in model.modules():
+            if isinstance(module, FeatureEmbedding):
+                initialize(module)
+        rng = np.random.default_rng(seed)
+        chosen = torch.from_numpy(np.sort(rng.permutation(len(images))[:CALIBRATION]))
+        norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the mean over all batches
+        batches = Batches(images.subset(chosen), BATCH, mean=trained.mean, std=trained.std, augment=False)
+        model.train()
+        for norm in norms:
+            norm.train()  # also in a frozen network
+        for pixels, _ in batches.epoch(0):
+            model(pixels.to(device))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+    return replace(trained, model=model.eval(), about={})

@@ -1,0 +1,248 @@
+"""Claims as measures of one network: the loops over kinds of networks, seeds, random draws and half-samples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tembed.common.errors import TembedError
+from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.compared_runs import RUN, UNTRAINED
+from tembed.lab.analysis.features import Features
+from tembed.lab.analysis.units import Unit
+from tembed.lab.analysis.units_of_networks import UnitAnalysis
+from tembed.lab.claims.claim import Claim, Judgement, Measure, corrected, not_measured
+from tembed.lab.claims.controls import CONTROLS, ControlSpec, find_control
+from tembed.lab.claims.evidence import Ranked, Rival, judge
+from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
+
+T = TypeVar("T")
+About = Literal["features", "units"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One network, as a measure gets it.
+
+    ``network``: its features, or its units. ``samples``: the half-samples to measure it on. ``own``: whether it is a
+    network of the run, unchanged: only these are ranked among other groupings or pairs.
+    """
+
+    network: Any
+    samples: HalfSamples
+    own: bool
+    measuring: "Measuring"
+
+    @property
+    def features(self) -> Features:
+        return cast(Features, self.network)
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        return cast(Sequence[Unit], self.network)
+
+    @property
+    def analysis(self) -> Analysis:
+        return self.measuring.analysis
+
+    def once(self, function: Callable[[Analysis], T]) -> T:
+        """What a function of the analysis returns, computed once for all networks and claims."""
+        return self.measuring.once(function)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured for a claim. ``own``: its own results, over seeds; the first one has all draws."""
+
+    own: list[Any]
+    claim: "ClaimSpec"
+    measuring: "Measuring"
+
+    @property
+    def analysis(self) -> Analysis:
+        return self.measuring.analysis
+
+    @property
+    def samples(self) -> HalfSamples:
+        return self.measuring.samples
+
+    def once(self, function: Callable[[Analysis], T]) -> T:
+        return self.measuring.once(function)
+
+    def of(self, control: str, most: int | None = None) -> list[Any]:
+        """The results of a control on the networks of its kind, or on the first few of them."""
+        spec = find_control(control)
+        networks = range(len(self.measuring.networks(self.claim, spec)))
+        found = [self.measuring.results(self.claim, spec, index) for index in networks[:most]]
+        return [result for results in found for draws in results.values() for result in draws]
+
+    def note(self, name: str, control: str) -> dict[str, Measure]:
+        """The number of the first network of a control as a note, if there is such a network."""
+        found = self.of(control, 1)
+        return {name: measure(self.claim.value(found[0]))} if found else {}
+
+
+def _nothing(found: Found) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class ClaimSpec:
+    """A claim, as a measure of one network and the controls that it must be ahead of.
+
+    ``paper``: what the paper says. ``definition``: how the number is measured; or a function that says so.
+    ``measure``: returns draws, the values on all images and on each half-sample. ``controls``: names of registered
+    controls; one is left out if there is no network of its kind. ``less``: the number must be smaller than the
+    controls. ``missing``: why the claim cannot be measured, or None. ``of``: a control whose networks the claim is
+    about, instead of the run. ``about``: what the measure gets of a network.
+
+    A measure may return more than draws. Then ``value`` turns its result into draws. ``beside``: further controls, over
+    the seeds. ``ranked``: other groupings or pairs ``(1 + R, G)``, over the seeds. ``notes``: numbers without
+    influence. ``refuted``: why a result refutes the claim whatever its number, or None; ``refuted_seeds`` says so for
+    several seeds.
+    """
+
+    name: str
+    paper: str
+    definition: str | Callable[[Analysis], str]
+    measure: Callable[[Subject], Any]
+    controls: tuple[str, ...] = ()
+    value: Callable[[Any], Draws] = lambda result: result
+    beside: Callable[[Found], Mapping[str, Sequence[Draws]]] = _nothing
+    ranked: Callable[[Found], Mapping[str, Sequence[NDArray[np.float64]]]] = _nothing
+    notes: Callable[[Found], Mapping[str, Measure]] = _nothing
+    missing: Callable[[Analysis], str | None] = lambda analysis: None
+    refuted: Callable[[Any], str | None] = lambda result: None
+    refuted_seeds: str = ""
+    of: str = RUN
+    about: About = "features"
+    less: bool = False
+
+
+CLAIMS: dict[str, ClaimSpec] = {}
+
+
+def register_claim(spec: ClaimSpec) -> None:
+    """Add a claim: every later analysis measures it and shows it in its report."""
+    if spec.name in CLAIMS:
+        raise TembedError(f"a claim {spec.name!r} is already registered: choose another name")
+    CLAIMS[spec.name] = spec
+
+
+def measure_claims(analysis: Analysis | UnitAnalysis, about: About | None = None) -> list[Claim]:
+    """All registered claims, or those ``about`` units only, with verdicts that are corrected across all of them."""
+    for control in CONTROLS.values():
+        if unknown := [name for name in control.claims if name not in CLAIMS]:
+            raise TembedError(f"control {control.name!r} names the unknown claim {unknown[0]!r}: {', '.join(CLAIMS)}")
+    return Measuring(analysis).claims([spec for spec in CLAIMS.values() if about in (None, spec.about)])
+
+
+def controls_of(spec: ClaimSpec) -> list[ControlSpec]:
+    """The controls that a claim lists, and those that were added to it."""
+    added = [name for name, control in CONTROLS.items() if spec.name in control.claims and name not in spec.controls]
+    return [find_control(name) for name in (*spec.controls, *added)]
+
+
+class Measuring:
+    """Measures the networks of an analysis for claims; claims with the same measure share its results."""
+
+    def __init__(self, analysis: Analysis | UnitAnalysis, samples: HalfSamples | None = None):
+        self.analysis = cast(Analysis, analysis)
+        self.samples = samples or HalfSamples.draw(analysis.sample.labels.numpy(), len(analysis.classes), analysis.seed)
+        self._once: dict[Callable[..., Any], Any] = {}
+        self._results: dict[tuple[Callable[..., Any], str, int], Mapping[str, list[Any]]] = {}
+        self._total = 0
+
+    def once(self, function: Callable[[Analysis], T]) -> T:
+        if function not in self._once:
+            self._once[function] = function(self.analysis)
+        return cast(T, self._once[function])
+
+    def claims(self, specs: Sequence[ClaimSpec]) -> list[Claim]:
+        """The claims with corrected verdicts."""
+        measured = [spec for spec in specs if spec.missing(self.analysis) is None]
+        self._total = len(
+            {
+                (spec.measure, control.name, index)
+                for spec in measured
+                for control in (_own(spec), *controls_of(spec))
+                for index in range(len(self.networks(spec, control)))
+            }
+        )
+        return corrected([self.claim(spec) for spec in specs])
+
+    def claim(self, spec: ClaimSpec) -> Claim:
+        """One claim, before the correction across claims."""
+        if why := spec.missing(self.analysis):
+            return not_measured(spec.name, spec.paper, why)
+        networks = range(len(self.networks(spec, _own(spec))))
+        own = [result for index in networks for (result,) in self.results(spec, _own(spec), index).values()]
+        if not own:
+            return not_measured(spec.name, spec.paper, f"no {_own(spec).kind} was given")
+        found = Found(own, spec, self)
+        rivals: list[Rival | Ranked] = [
+            Rival(name, [[draws] for draws in seeds]) for name, seeds in spec.beside(found).items()
+        ]
+        rivals += [rival for control in controls_of(spec) for rival in self.rivals(spec, control, len(own))]
+        rivals += [Ranked(name, seeds) for name, seeds in spec.ranked(found).items()]
+        made = judge(
+            spec.name,
+            spec.paper,
+            spec.definition if isinstance(spec.definition, str) else spec.definition(self.analysis),
+            [spec.value(result) for result in own],
+            rivals,
+            less=spec.less,
+            notes=spec.notes(found),
+        )
+        return _unless_refuted(made, [spec.refuted(result) for result in own], spec.refuted_seeds)
+
+    def rivals(self, spec: ClaimSpec, control: ControlSpec, seeds: int) -> list[Rival]:
+        """The numbers of a control beside those of a claim with this many seeds."""
+        if control.constant is not None:
+            return [Rival(control.name, [[self.samples.constant(control.constant)]] * seeds)]
+        found: dict[str, list[list[Draws]]] = {}
+        for index in range(len(self.networks(spec, control))):
+            for name, draws in self.results(spec, control, index).items():
+                found.setdefault(name, []).append([spec.value(result) for result in draws])
+        paired, pooled = control.kind == RUN, control.kind == UNTRAINED
+        return [Rival(name, numbers, paired, pooled) for name, numbers in found.items()]
+
+    def networks(self, spec: ClaimSpec, control: ControlSpec) -> Sequence[Any]:
+        """The networks of the kind that a control is measured on."""
+        if control.constant is not None:
+            return ()
+        known: Mapping[str, Sequence[Any]] = self.analysis.networks if spec.about == "features" else self.analysis.units
+        return known.get(control.kind, ())
+
+    def results(self, spec: ClaimSpec, control: ControlSpec, index: int) -> Mapping[str, list[Any]]:
+        """The results of a measure on one network of a control, by name: one for each draw of a random change."""
+        key = spec.measure, control.name, index
+        if key not in self._results:
+            network = self.networks(spec, control)[index]
+            samples = self.samples if index == 0 or control.kind == UNTRAINED else self.samples.first(0)
+            found: dict[str, list[Any]] = {}
+            for draw in range(control.draws):
+                for name, one in control.changed(network, self.analysis.seed + draw).items():
+                    subject = Subject(one, samples, control.name == RUN, self)
+                    found.setdefault(name, []).append(spec.measure(subject))
+            self._results[key] = found
+            self.analysis.progress.update("claims", len(self._results), max(self._total, len(self._results)))
+        return self._results[key]
+
+
+def _own(spec: ClaimSpec) -> ControlSpec:
+    """The networks that a claim is about."""
+    return ControlSpec(RUN) if spec.of == RUN else find_control(spec.of)
+
+
+def _unless_refuted(claim: Claim, reasons: Sequence[str | None], of_seeds: str) -> Claim:
+    """The claim, or that it does not hold because a condition beside its number fails."""
+    if reasons[0]:
+        claim = replace(claim, weights=Judgement("does not hold", reasons[0]))
+    failed = sum(bool(reason) for reason in reasons)
+    if failed and claim.method.verdict == "holds":
+        why = f"in {failed} of {len(reasons)} seeds, {of_seeds}"
+        claim = replace(claim, method=Judgement("does not hold", why))
+    return claim
