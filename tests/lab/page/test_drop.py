@@ -11,7 +11,6 @@ from support.chromium import Browser, Tab
 from support.page import on_screen, text, texts
 
 from tembed.lab.analysis.analyzing import Analysis
-from tembed.lab.analysis.analyzing import Analysis as Study
 from tembed.lab.page.builder import build_page
 from tembed.trained.predicting import predict
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def tab(chromium: Browser, analysis: Study, tmp_path_factory: pytest.TempPathFactory) -> Tab:
+def tab(chromium: Browser, analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Tab:
     """The page with its network."""
     page = build_page(analysis, tmp_path_factory.mktemp("network") / "page", network=True)
     tab = chromium.open(page.as_uri() + "#tab=drop", reduced_motion="reduce")

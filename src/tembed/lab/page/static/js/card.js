@@ -28,7 +28,7 @@
       const { about, classes } = patches;
       const canvas = T.el("canvas", { class: "source" });
       const box = pictures.source(canvas, p, 112);
-      const scores = patches.scores(p);
+      const probabilities = patches.probabilities(p);
       const [label, head] = [patches.label[p], patches.head[p]];
       const share = patches.entropy(p);
       const nats = (share * Math.log(classes.length)).toFixed(2);
@@ -46,8 +46,8 @@
             line("image", text(`${patches.image(p) + 1}, row ${patches.row(p) + 1}, column ${patches.column(p) + 1}`, "position")),
             line("pixels", text(`x ${box.left} to ${box.right}, y ${box.top} to ${box.bottom}`, "pixels")),
             part ? line("part", text(about.parts[part - 1], "part")) : null)),
-        T.el("p", { class: "mixture", text: patches.mixture(scores) }),
-        T.bars(patches, scores),
+        T.el("p", { class: "mixture", text: patches.mixture(probabilities) }),
+        T.bars(patches, probabilities),
         line("entropy", text(`${nats} nats, ${Math.round(100 * share)} % of maximum`, "entropy")),
         line("visual word", T.el("button", { class: "link word", text: `${word + 1}: ${patches.wordText(word)}`,
           onclick: () => this.pickWord(word) })),

@@ -51,7 +51,7 @@
       return this.arrays.entropy[p] / this.about.fine;
     }
 
-    scores(p) {
+    probabilities(p) {
       const c = this.classes.length;
       return Array.from(this.arrays.softmax.subarray(p * c, (p + 1) * c), (share) => share / this.about.shares);
     }

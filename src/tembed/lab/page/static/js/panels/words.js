@@ -43,7 +43,7 @@
       const found = [];
       for (let p = 0; p < patches.count; p++) {
         if (patches.arrays.words[p] !== word) continue;
-        const far = patches.scores(p).reduce((sum, share, k) => sum + (share - centre[k]) ** 2, 0);
+        const far = patches.probabilities(p).reduce((sum, share, k) => sum + (share - centre[k]) ** 2, 0);
         found.push([far, p]);
       }
       found.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
