@@ -29,17 +29,11 @@ from support.datasets import store_all
 from support.grids import left_by, runs_of
 from support.kills import COMMANDS, fingerprint, starts
 
-from tembed.common.cores import ASLEEP, SPINNING
-
 PROJECT = Path(__file__).parents[2]
 NOTES = PROJECT / ".campaign"
 SUMMARY = PROJECT / "results" / "campaign.md"
 TWO = "rn26-embed --data dots --preset fast --epochs 3 --batch-size 9 --start-scale 1 --precision 64-true --devices 2"
-CROWDED = (
-    "import sys; from tembed import machine; machine.WINDOW = 0.2; from tembed.cli.main import main; sys.exit(main())"
-)
-"""The command line, but it notices other processes on its cores after 0.2 seconds."""
-SHARES = {"start": 4, "one": 9, "two": 5, "devices": 4, "compile": 3, "restart": 2, "grid": 2, "ray": 1}
+SHARES = {"start": 4, "one": 9, "two": 5, "devices": 4, "compile": 4, "grid": 3, "ray": 1}
 """The kinds of cases, and how many of each thirty kills each kind gets."""
 
 
@@ -122,23 +116,6 @@ def compiling(case: Case) -> int:
     return int(killed)
 
 
-def restarting(case: Case) -> int:
-    """During a self-restart, which another process on the cores causes."""
-    command = COMMANDS["block"]
-    reference = case.references.of(command, 2)
-    with busy_cores():
-        process = case.start(command, 2, CROWDED, **SPINNING)
-        assert process.stderr is not None
-        restarted = any("sleep while they wait" in line for line in process.stderr)
-        time.sleep(case.dice.uniform(0, 2 * reference["startup"]))
-        killed = kill(process)
-    assert restarted
-    case.check_alone()
-    finish(case.start(command, 2, **ASLEEP))
-    compare(fingerprint(case.out), reference["left"])
-    return int(killed)
-
-
 def grid(case: Case) -> int:
     """A grid of two runs."""
     reference = case.references.of_grid()
@@ -174,21 +151,9 @@ KINDS: dict[str, Callable[[Case], int]] = {
     "two": two,
     "devices": devices,
     "compile": compiling,
-    "restart": restarting,
     "grid": grid,
     "ray": ray,
 }
-
-
-@contextmanager
-def busy_cores() -> Iterator[None]:
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
-    try:
-        yield
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
 
 
 @contextmanager

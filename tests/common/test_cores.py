@@ -5,16 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from support.fixtures import worlds as worlds
-from support.kills import fingerprint
 
 from tembed.common import cores as machine
-from tembed.common.cores import ASLEEP, CROWDED, SPINNING, WINDOW, Crowd, WaitingPolicy, starved_seconds, waiting_policy
-
-LINE = "rn26-embed --data dots --preset fast --epochs 6 --batch-size 9 --start-scale 1"
+from tembed.common.cores import ASLEEP, CROWDED, SPINNING, WINDOW, Crowd, starved_seconds, waiting_policy
 
 
 @contextmanager
@@ -51,12 +47,6 @@ def test_threads_spin_if_all_cores_are_idle(
     assert waiting_policy({}) == policy
 
 
-def test_a_run_restarts_only_if_a_command_chose_to_spin() -> None:
-    assert WaitingPolicy.from_environment(SPINNING) == WaitingPolicy(restart=True)
-    for environment in (ASLEEP, {}, {"OMP_WAIT_POLICY": "ACTIVE"}):
-        assert WaitingPolicy.from_environment(environment) == WaitingPolicy(restart=False)
-
-
 @pytest.mark.process
 def test_busy_cores_are_noticed_at_the_start() -> None:
     with busy_cores():
@@ -85,24 +75,3 @@ def test_the_system_reports_how_long_threads_had_no_core() -> None:
     after = starved_seconds()
     assert after is not None
     assert after > before + 0.05
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_a_crowded_run_restarts_with_sleeping_threads_and_the_same_bits(tmp_path: Path, worlds: Path) -> None:
-    """The real command; its two processes differ only in how their threads wait."""
-    code = "import sys; from tembed import machine; machine.WINDOW = 0.2; from tembed.cli.main import main; "
-    environment = os.environ | {"TEMBED_DATA": str(worlds), "OMP_NUM_THREADS": "2"}
-
-    def run(out: Path, policy: dict[str, str]) -> str:
-        line = [sys.executable, "-c", code + "sys.exit(main())", "train", *LINE.split(), "--out", str(out)]
-        done = subprocess.run(line, env=environment | policy, capture_output=True, text=True, check=True)
-        return done.stdout + done.stderr
-
-    with busy_cores():
-        said = run(tmp_path / "crowded", SPINNING)
-    assert said.count("sleep while they wait") == 1
-    assert "resuming" in said
-    assert "from epoch" in said
-    assert "sleep" not in run(tmp_path / "calm", ASLEEP)
-    assert fingerprint(tmp_path / "crowded") == fingerprint(tmp_path / "calm")

@@ -2,14 +2,12 @@
 
 import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tembed.cli.main import main
-from tembed.common.cores import Crowded
 from tembed.common.errors import TembedError
 from tembed.common.files import write_json
 from tembed.common.output import robust_output
@@ -117,21 +115,6 @@ def test_results_may_be_printed_without_a_reader(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("sys.stdout", file)
         assert main(["--version"]) == 0
         file.flush()
-
-
-def test_a_restart_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader of the messages has gone before a run restarts itself with threads that sleep."""
-
-    def crowded(arguments: list[str]) -> int:
-        raise Crowded
-
-    restarts: list[str] = []
-    monkeypatch.setattr("tembed.cli.cmd_train.main", crowded)
-    monkeypatch.setattr("os.execve", lambda path, *rest: restarts.append(path))
-    with closed_pipe() as file:
-        monkeypatch.setattr("sys.stderr", file)
-        main(["train"])
-    assert restarts == [sys.executable]
 
 
 def test_a_mistake_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """``tembed demo``: two networks on the parts world, with the analysis and the report, in a few minutes."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +28,6 @@ class DemoCommand:
 def main(arguments: list[str]) -> int:
     command = tyro.cli(DemoCommand, prog="tembed demo", args=arguments)
     from tembed.cli.main import fail
-    from tembed.common.cores import WaitingPolicy
     from tembed.lab.demo import Demo, run_demo
     from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.environment import keep_freed_memory
@@ -38,8 +36,7 @@ def main(arguments: list[str]) -> int:
     keep_freed_memory()
     demo = Demo(command.epochs, command.train_images, command.seed)
     try:
-        progress, waiting = stderr_progress(command.quiet), WaitingPolicy.from_environment(os.environ)
-        print(run_demo(demo, command.out, progress=progress, waiting=waiting))
+        print(run_demo(demo, command.out, progress=stderr_progress(command.quiet)))
     except Stopped as stopped:
         return fail(str(stopped), code=128 + stopped.number)
     return 0

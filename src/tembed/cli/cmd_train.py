@@ -82,7 +82,6 @@ def train_command(arguments: list[str]) -> int:
 
     if module := own_module(command.settings.model):
         name_plugins([module])  # the user named it on this command
-    from tembed.common.cores import WaitingPolicy
     from tembed.lab.training.environment import keep_freed_memory
     from tembed.lab.training.loop import train
     from tembed.lab.training.stopping import Stopped
@@ -96,7 +95,6 @@ def train_command(arguments: list[str]) -> int:
             hardware=command.hardware,
             progress=observer(command),
             checkpoint_seconds=command.checkpoint_seconds,
-            waiting=WaitingPolicy.from_environment(os.environ),
         )
     except Stopped as stopped:
         from tembed.cli.main import fail

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from tembed import __version__
-from tembed.common.cores import ASLEEP, Crowded, waiting_policy
+from tembed.common.cores import waiting_policy
 from tembed.common.errors import TembedError, one_line
 from tembed.common.output import robust_output
 from tembed.common.plugins import load_plugins, name_plugins, named_plugins
@@ -102,13 +102,6 @@ def run(arguments: list[str] | None) -> int:
         if error.name not in ("tyro", "rich"):
             raise
         return fail(f"'tembed {name}' needs {error.name}: pip install 'tembed[lab]'")
-    except Crowded:
-        print(
-            "another process uses these cores: restarting with threads that sleep while they wait",
-            file=sys.stderr,
-            flush=True,
-        )
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | ASLEEP)
     except MemoryError:
         return fail(f"'tembed {name}' needs more memory than there is: end other programs and run it again")
     except KeyboardInterrupt:

@@ -1,20 +1,19 @@
 """The cores of this machine: how many this process may use, and how its threads wait for each other on them.
 
 Threads that spin while they wait are fast on idle cores and very slow on shared ones; threads that sleep are a little
-slower but tolerate other load. A command chooses with `waiting_policy` before torch is loaded. A run watches its cores
-with `Crowd`, and a `WaitingPolicy` tells it what to do when another process takes them.
+slower but tolerate other load. A command chooses once, with `waiting_policy`, before torch is loaded. A run watches its
+cores with `Crowd`, and warns when another process takes them.
 """
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Each of these sets how threads wait. The OpenMP runtimes read them once, when torch is loaded."""
 CHOICE = "TEMBED_WAITING"
-"""Set if a tembed command chose the policy, so that the command may change it later."""
+"""Set if a tembed command chose the policy, so that the processes it starts may have another one."""
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", CHOICE: "asleep"}
 SPINNING = {"OMP_WAIT_POLICY": "ACTIVE", CHOICE: "spinning"}
 LOOK = 0.1
@@ -23,23 +22,6 @@ WINDOW = 20.0
 """Seconds for which a run watches its own threads; a shorter disturbance does not matter."""
 CROWDED = 0.25
 """Cores are crowded if threads wait for a core for more than this many seconds per second; on idle cores it is 0.01."""
-
-
-class Crowded(Exception):
-    """Another process uses the cores of a run whose policy is to restart; the run has been saved."""
-
-
-@dataclass(frozen=True)
-class WaitingPolicy:
-    """What a run does when other processes use its cores. The default is to warn once and continue."""
-
-    restart: bool = False
-    """save the run and raise `Crowded`; the caller then starts again with threads that sleep"""
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "WaitingPolicy":
-        """Restart if a tembed command chose spinning threads; a user's own choice is never changed."""
-        return cls(restart=environment.get(CHOICE) == SPINNING[CHOICE])
 
 
 def cores() -> int:

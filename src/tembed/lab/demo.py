@@ -7,7 +7,6 @@ too short to measure how much the block improves accuracy; the analysis shows wh
 from dataclasses import dataclass
 from pathlib import Path
 
-from tembed.common.cores import WaitingPolicy
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.analyzing import analyze
 from tembed.lab.data.catalogue import dataset
@@ -58,7 +57,6 @@ def run_demo(
     *,
     root: Path | None = None,
     progress: Progress = SILENT,
-    waiting: WaitingPolicy | None = None,
 ) -> str:
     """Train both networks, write ``out/analysis`` and ``out/report``, and return a summary.
 
@@ -67,8 +65,7 @@ def run_demo(
     if dataset(demo.data).generate is not None:
         get(demo.data, root=root, progress=progress)
     runs = {
-        model: train(demo.recipe(model), out / model, root=root, progress=progress, waiting=waiting)
-        for model in (BASELINE, WITH_BLOCK)
+        model: train(demo.recipe(model), out / model, root=root, progress=progress) for model in (BASELINE, WITH_BLOCK)
     }
     progress.say(f"analysing {WITH_BLOCK} beside {BASELINE}")
     with progress:

@@ -12,7 +12,7 @@ from support.kills import fingerprint
 from support.progress import Crash, CrashAfter, Said
 
 import tembed
-from tembed.common.cores import SPINNING, Crowded, WaitingPolicy
+from tembed.common.cores import SPINNING
 from tembed.common.errors import TembedError
 from tembed.common.files import locked
 from tembed.common.progress import Lines, Progress
@@ -321,19 +321,11 @@ def busy_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("busy_cores")
-def test_a_run_on_busy_cores_warns_once_and_reads_no_policy_from_the_environment(tmp_path: Path) -> None:
+def test_a_run_on_busy_cores_warns_once_and_says_how_to_resume(tmp_path: Path) -> None:
     said = Said()
     assert train(dataclasses.replace(DOTS, epochs=1), tmp_path / "run", progress=said).result is not None
-    assert ["another process uses the cores" in line for line in said.lines].count(True) == 1
-
-
-@pytest.mark.usefixtures("busy_cores")
-def test_a_run_whose_policy_is_to_restart_saves_and_raises(finished: Run, tmp_path: Path) -> None:
-    with pytest.raises(Crowded):
-        train(DOTS, tmp_path / "run", waiting=WaitingPolicy(restart=True))
-    assert Run(tmp_path / "run").checkpoints.load()[1]["step"] == 1
-    train(DOTS, tmp_path / "run")
-    assert fingerprint(tmp_path / "run") == fingerprint(finished.folder)
+    (warning,) = [line for line in said.lines if "another process uses the cores" in line]
+    assert "set OMP_WAIT_POLICY=PASSIVE, and run the same command again to resume" in warning
 
 
 def _on_busy_cores(go: Any) -> Any:

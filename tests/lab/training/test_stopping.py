@@ -13,15 +13,12 @@ from typing import Any
 
 import pytest
 
-from tembed.common import cores as machine
-from tembed.common.cores import Crowded, WaitingPolicy
 from tembed.common.errors import TembedError
 from tembed.common.files import InUse, is_locked, locked, locked_folder, write_file
 from tembed.common.progress import Progress
-from tembed.lab.training import loop
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.stopping import Stopped, listening
+from tembed.lab.training.stopping import listening
 
 DOTS = Recipe("rn20", "dots", epochs=1, batch_size=30)
 
@@ -48,32 +45,6 @@ def test_an_ignored_signal_stays_ignored(hangup: None) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         assert stop.number is None
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
-class AlwaysCrowded(machine.Crowd):
-    """Notices other processes after the first step, during which a signal arrives if there is one."""
-
-    arrives: int | None = None
-
-    def noticed(self, now: float) -> bool:
-        if self.arrives is not None:
-            os.kill(os.getpid(), self.arrives)
-        return True
-
-
-@pytest.mark.parametrize("number", [None, signal.SIGTERM])
-def test_a_request_to_stop_wins_over_a_restart(
-    number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "Crowd", AlwaysCrowded)
-    monkeypatch.setattr(AlwaysCrowded, "arrives", number)
-    monkeypatch.setattr(loop.torch, "get_num_threads", lambda: 2)
-    with pytest.raises(Crowded if number is None else Stopped) as raised:
-        train(DOTS, tmp_path / "run", waiting=WaitingPolicy(restart=True))
-    assert (tmp_path / "run" / "checkpoints" / "newest.safetensors").exists()
-    if number is not None:
-        assert isinstance(raised.value, Stopped)
-        assert raised.value.number == number
 
 
 def no_locks(descriptor: int, operation: int) -> None:

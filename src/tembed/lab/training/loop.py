@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tembed.attachment.frozen import Frozen
-from tembed.common.cores import Crowd, Crowded, WaitingPolicy, threads_sleep
+from tembed.common.cores import Crowd, threads_sleep
 from tembed.common.errors import TembedError, counted
 from tembed.common.files import Lock, explained, locked
 from tembed.common.progress import Progress
@@ -51,7 +51,6 @@ def train(
     hardware: Hardware | None = None,
     progress: Progress | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    waiting: WaitingPolicy | None = None,
 ) -> Run:
     """Train a recipe in the folder ``out``, or resume it there, and return the finished run.
 
@@ -66,9 +65,8 @@ def train(
             has its own process; a process that torchrun started is one of them.
         progress: the observer of the run; by default nothing is shown.
         checkpoint_seconds: how often to save within an epoch.
-        waiting: what to do when other processes use the cores; by default the run warns once.
 
-    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved, and `Crowded` if ``waiting`` says so.
+    Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved.
     """
     given, recipe, hardware = recipe, recipe.complete(root), (hardware or Hardware()).complete()
     if given.split != recipe.split == "official" and progress is not None and first_process(hardware):
@@ -80,15 +78,15 @@ def train(
     if hardware.world > 1 and not under_torchrun():
         launch(job, progress or Progress())
     else:
-        work(job, progress or Progress(), waiting)
+        train_in_this_process(job, progress or Progress())
     return Run(folder)
 
 
-def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> None:
+def train_in_this_process(job: Job, progress: Progress) -> None:
     """Do this process's share of a run, or all of it if this is the only process."""
     group = join_process_group(job.hardware)
     try:
-        _work(job, group, progress if group.is_first else Progress(), waiting or WaitingPolicy())
+        _train(job, group, progress if group.is_first else Progress())
     except RuntimeError as error:
         if group.world == 1 or not is_connection_error(error):
             raise
@@ -98,19 +96,8 @@ def work(job: Job, progress: Progress, waiting: WaitingPolicy | None = None) -> 
         ) from None
 
 
-def _work(job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy) -> None:
+def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
     stop = StopRequest()
-    try:
-        _work_until_crowded(job, group, progress, waiting, stop)
-    except Crowded:  # signals are no longer caught, so from here on one ends the process
-        if stop.number is not None:
-            raise Stopped(stop.number, "and saved before a restart") from None
-        raise
-
-
-def _work_until_crowded(
-    job: Job, group: ProcessGroup, progress: Progress, waiting: WaitingPolicy, stop: StopRequest
-) -> None:
     recipe, run = job.recipe, Run(job.out)
     # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
     inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
@@ -140,7 +127,7 @@ def _work_until_crowded(
         inputs = inputs or load_inputs(recipe, job.root, group)
         try:
             try:
-                training = Training(job, run, inputs, group, progress, stop, waiting, lock)
+                training = Training(job, run, inputs, group, progress, stop, lock)
             except TembedError:  # such as weights that do not fit
                 if group.is_first:
                     run.withdraw()
@@ -161,12 +148,11 @@ class Training:
         group: ProcessGroup,
         progress: Progress,
         stop: StopRequest,
-        waiting: WaitingPolicy,
         lock: Lock | None,
     ):
         recipe = job.recipe
         self.recipe, self.run, self.inputs, self.group = recipe, run, inputs, group
-        self.progress, self.stop, self.waiting = progress, stop, waiting
+        self.progress, self.stop = progress, stop
         self.hardware, self.checkpoint_seconds = job.hardware, job.checkpoint_seconds
         self.images = len(inputs.train.images)
         self.steps = len(inputs.train)
@@ -328,17 +314,15 @@ class Training:
         raise Stopped(number, f"and saved after step {self.state.step} of epoch {self.state.epoch + 1}")
 
     def _check_cores(self) -> None:
-        """Apply the waiting policy, once, if another process uses the cores."""
+        """Warn, once, if another process uses the cores and the threads of this one do not sleep while they wait."""
         if self.crowd is None or not self.crowd.noticed(time.monotonic()):
             return
         self.crowd = None
-        if self.waiting.restart and self.group.world == 1:
-            self.save()
-            raise Crowded
         if not threads_sleep(os.environ):
             self.progress.say(
-                "warning: another process uses the cores of this run, whose threads may spin while they wait for each "
-                "other; if the run is slow, stop it, set OMP_WAIT_POLICY=PASSIVE before torch is imported, and resume"
+                "warning: another process uses the cores of this run, whose threads spin while they wait for each "
+                "other: if the run is slow, stop it with Ctrl-C, set OMP_WAIT_POLICY=PASSIVE, and run the same command "
+                "again to resume"
             )
 
     def _not_finite(self, loss: float) -> str:

@@ -11,7 +11,7 @@ from tembed.common.plugins import load_plugins, named_plugins
 from tembed.common.progress import Progress
 from tembed.lab.training.environment import keep_freed_memory
 from tembed.lab.training.hardware import leave_meeting_place
-from tembed.lab.training.loop import work
+from tembed.lab.training.loop import train_in_this_process
 from tembed.lab.training.process_group import ConnectionLost
 from tembed.lab.training.stopping import Stopped
 
@@ -48,7 +48,7 @@ def main() -> None:
     keep_freed_memory()
     try:
         load_plugins(named_plugins())
-        work(job, Relay(connection))
+        train_in_this_process(job, Relay(connection))
         end: tuple[Any, ...] = ("done",)
     except Stopped as stopped:
         end = ("stopped", stopped.number, stopped.where)
