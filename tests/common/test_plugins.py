@@ -1,4 +1,4 @@
-"""A user adds five extensions without touching the package, exactly as docs/extending.md shows them."""
+"""A user adds six extensions without touching the package, exactly as docs/extending.md shows them."""
 
 import importlib
 import json
@@ -62,10 +62,14 @@ def check_run(folder: Path) -> None:
 
 
 def check_analysis(folder: Path) -> None:
-    """The outsider's claim, super-classes and look-alike pairs are in the report."""
+    """The outsider's claim, control, super-classes and look-alike pairs are in the report."""
     claims = {claim["name"]: claim for claim in json.loads((folder / "claims.json").read_text())["claims"]}
     assert claims["patches mix few classes"]["weights"]["verdict"] in ("holds", "does not hold", "unclear")
-    assert len(claims["patches mix few classes"]["controls"]) == 2
+    controls = {name: [control["name"] for control in claim["controls"]] for name, claim in claims.items()}
+    assert controls["patches mix few classes"] == ["half of them", "untrained network (5 seeds)"]
+    assert "f' of other patches (3 draws)" in controls["class purity"]
+    assert "f' of other patches (3 draws)" in controls["super-class purity"]
+    assert "f' of other patches (3 draws)" not in controls["super-class probe"]
     report = (folder / "report.md").read_text("utf-8")
     assert "patches mix few classes" in report
     assert all(pair in report for pair in ("wide-rows", "thin-columns"))
@@ -77,15 +81,15 @@ def check_report(folder: Path) -> None:
     assert any("plain-embed" in row and "stripes" in row for row in rows)
 
 
-def test_there_are_five_extensions() -> None:
+def test_there_are_six_extensions() -> None:
     registrations = ("maximizers.register(", "register_model(", "register_dataset(", "register_optimizer(")
-    for code, registration in zip(MODULE, (*registrations, "register_claim("), strict=True):
+    for code, registration in zip(MODULE, (*registrations, "register_claim(", "register_control("), strict=True):
         assert f"\n{registration}" in code
 
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_python_api_accepts_all_five(lab: Path) -> None:
+def test_the_python_api_accepts_all_six(lab: Path) -> None:
     assert "test accuracy" in run([sys.executable, "script.py"], lab)
     check_run(lab / "runs" / "from-python")
     check_analysis(lab / "analysis-from-python")
@@ -94,7 +98,7 @@ def test_the_python_api_accepts_all_five(lab: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_command_line_accepts_all_five(lab: Path) -> None:
+def test_the_command_line_accepts_all_six(lab: Path) -> None:
     lines = BLOCKS["sh"][0].replace("\\\n", "").strip().splitlines()
     said = run([sys.executable, "-P", "-c", COMMANDS, *lines], lab)
     assert said.count("stripes in two directions") == 1
