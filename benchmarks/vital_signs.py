@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tembed.common.plugins import load_plugins
-from tembed.lab.analysis.knock_outs import vital_signs
+from tembed.lab.analysis.knock_outs import measure_knock_outs
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.loading import load
 from tembed.lab.training.run import run_name
@@ -36,7 +36,7 @@ def main() -> None:
         order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
         test = test.subset(order)  # images are stored by class, and the other image is to be of another one
         images = Batches(test, len(test), mean=trained.mean, std=trained.std, augment=False).batch(0, 0)[0]
-        found = vital_signs(trained.model, images, test.labels)
+        found = measure_knock_outs(trained.model, images, test.labels)
         path = given.out / f"{run_name(recipe)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"run": run_name(recipe), "seed": recipe.seed} | found.plain(), indent=1) + "\n")

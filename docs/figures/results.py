@@ -11,7 +11,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from tembed.lab.analysis.interventions import p_text
+from tembed.lab.analysis.knock_outs import p_text
 from tembed.lab.claims.claim import Claim, Judgement
 from tembed.lab.grid.records import read_runs
 from tembed.lab.report.analysis_report import verdict_table

@@ -35,7 +35,7 @@ class Analyze:
     out: Path | None = None
     """the folder for the files; default: RUN/analysis for a run folder, else analysis/NAME"""
     fast_maps: bool = False
-    """a first look in about a minute: 100 images in total, 250 for the vital signs, and t-SNE of 1,500 patches with the
+    """a first look in about a minute: 100 images in total, 250 for the knock-outs, and t-SNE of 1,500 patches with the
     others beside them"""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """what to compute on; auto: a GPU if there is one"""

@@ -9,13 +9,14 @@ from support.features import made_description
 
 from tembed.common.errors import TembedError
 from tembed.lab.analysis.analyzing import analyze
-from tembed.lab.analysis.compared_runs import seed_counts, sort_runs
+from tembed.lab.analysis.compared_runs import baseline_of, compared_models, seed_counts, sort_runs
 from tembed.lab.analysis.untrained import untrained
 from tembed.lab.claims import measure_claims
 from tembed.lab.data.loading import load
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.trained_networks import load_trained
-from tembed.models.registry import create_model
+from tembed.models import registry
+from tembed.models.registry import create_model, register_model
 from tembed.trained.weights_file import save_weights
 
 
@@ -34,7 +35,7 @@ def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     found = {}
     for model, seed, lr in (
         *(("rn26-embed", seed, 0.1) for seed in range(3)), *(("rn26", seed, 0.1) for seed in range(3)),
-        ("rn26-aux", 0, 0.1), ("rn26-1x1", 0, 0.1), ("rn26-embed", 7, 0.2), ("rn38", 0, 0.1),
+        ("rn26-aux", 0, 0.1), ("rn26-aux", 1, 0.1), ("rn26-1x1", 0, 0.1), ("rn26-embed", 7, 0.2), ("rn38", 0, 0.1),
     ):  # fmt: skip
         recipe = Recipe.fast(model, "tiny", epochs=1, seed=seed, lr=lr).complete()
         network = create_model(model, len(classes), 16, **recipe.model_options())
@@ -60,6 +61,45 @@ def test_runs_are_sorted_into_seeds_of_four_kinds(runs: dict[str, Path]) -> None
     assert seed_counts(found) == "3 of the run, 3 of the baseline, 1 -aux, 1 -1x1"
     alone = sort_runs(source, load_trained(source), None, [runs["rn26-1"]])
     assert [Path(source).stem for source, _ in alone["baseline"]] == ["rn26-1"]
+
+
+def test_seeds_of_an_analysed_aux_network_are_seeds_of_the_run(runs: dict[str, Path]) -> None:
+    """Its name is that of the kind -aux as well."""
+    source = runs["rn26-aux-0"]
+    found = sort_runs(source, load_trained(source), runs["rn26-0"], [runs["rn26-aux-1"]])
+    assert [Path(source).stem for source, _ in found["run"]] == ["rn26-aux-0", "rn26-aux-1"]
+    assert found["-aux"] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "baseline"),
+    [
+        ("rn26-embed", "rn26"),
+        ("dn100-embed-cat", "dn100"),
+        ("my-net-embed", "my-net"),
+        ("my-net-embed-wide", "my-net"),
+        ("my-netembed", "my"),
+        ("my-embed", "my"),
+        ("lonely-embed", "lonely"),
+    ],
+)
+def test_the_baseline_is_the_longest_registered_name_without_a_block(
+    model: str, baseline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``my-net-embed`` has a block, so that ``my-net-embed-wide`` does not extend it."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    for name, block in (("my", None), ("my-net", None), ("my-net-embed", "embed")):
+        register_model(name, lambda *_: None, block=block)  # type: ignore[arg-type, return-value]
+    assert baseline_of(model) == baseline
+
+
+def test_a_registered_network_is_compared_with_its_own_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    for name, block in (("my-net", None), ("my-net-embed", "embed")):
+        register_model(name, lambda *_: None, block=block)  # type: ignore[arg-type, return-value]
+    assert compared_models("my-net-embed") == {
+        "run": "my-net-embed", "baseline": "my-net", "-aux": "my-net-aux", "-1x1": "my-net-1x1",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

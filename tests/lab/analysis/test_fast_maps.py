@@ -66,8 +66,8 @@ def test_a_first_look_uses_few_images_and_says_so(tmp_path: Path, monkeypatch: p
     whole, look = analyze(source), analyze(source, fast_maps=True)
     assert len(look.sample) == 20 < len(whole.sample)
     assert len(analyze(source, fast_maps=True, images_per_class=3).sample) == 30, "a given number counts"
-    assert look.vital_signs.images == 7
-    assert whole.vital_signs.images == len(load("tiny").test)
+    assert look.knock_outs.images == 7
+    assert whole.knock_outs.images == len(load("tiny").test)
     assert Text(FIRST_LOOK) in introduction(look)
     assert Text(FIRST_LOOK) not in introduction(whole)
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tembed.lab.claims.accuracies import check_claims, check_paper, judged
-from tembed.lab.claims.claim import Claim, detectable_gap
-from tembed.lab.claims.seed_statistics import Contrast
+from tembed.lab.claims.claim import Claim
+from tembed.lab.claims.contrast import Contrast
+from tembed.lab.claims.statistics import detectable_gap
 from tembed.lab.grid.cells import Sample
 from tembed.lab.report.grid_report import write_grid_report
 from tembed.lab.training.recipe import Recipe

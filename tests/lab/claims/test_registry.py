@@ -99,6 +99,24 @@ def test_a_control_can_be_added_to_claims_of_the_package() -> None:
     assert compared_models("rn26-embed")["-mine"] == "rn26-mine"
 
 
+def test_a_control_of_another_network_has_seeds_of_its_own() -> None:
+    """A claim about the baseline is paired with the baseline only."""
+    register_control("output", change=lambda features, seed: features, claims=BEFORE)
+    networks = {"run": [FEATURES, OTHER, FEATURES], "baseline": [OTHER, FEATURES]}
+    groups = np.array([0, 0, 1, 1])
+    before = {claim.name: claim for claim in made_claims(BEFORE, networks, SAMPLES, group_of=groups)}
+    assert before[BEFORE[0]].method.why.startswith("n = 3; ")
+    assert before[BEFORE[1]].method.why.startswith("n = 2, and 3 are needed")
+
+
+def test_a_constant_is_compared_with_measures_on_few_half_samples() -> None:
+    register_control("half", constant=0.5)
+    few = ClaimSpec("few", "", "", lambda one: positive(one)[:5], ("half",))
+    register_claim(few)
+    (claim,) = made_claims(["few"], {"run": [FEATURES, OTHER]}, SAMPLES)
+    assert claim.controls[0].value.value == 0.5
+
+
 def test_networks_are_measured_once_for_all_claims_with_the_same_measure() -> None:
     calls = []
 
@@ -133,6 +151,8 @@ def test_a_name_can_be_registered_only_once() -> None:
         register_claim(ClaimSpec("class purity", "", "", positive))
     with pytest.raises(TembedError, match="a control 'block input' is already registered"):
         register_control("block input", constant=0.0)
+    with pytest.raises(TembedError, match="a control 'run' is already registered"):
+        register_control("run", constant=0.0)
 
 
 def test_unknown_names_are_refused() -> None:

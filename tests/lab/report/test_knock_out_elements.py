@@ -1,4 +1,4 @@
-"""The vital signs in a report, in words, tables and a figure."""
+"""The knock-outs in a report, in words, tables and a figure."""
 
 import html
 import json
@@ -9,19 +9,18 @@ from support.datasets import store_world
 from support.features import save_untrained
 
 from tembed.lab.analysis import knock_outs as signs
-from tembed.lab.analysis.interventions import NO_EMBEDDING, OTHERS, KnockOut
-from tembed.lab.analysis.knock_outs import VitalSigns, trained_vital_signs
+from tembed.lab.analysis.knock_outs import NO_EMBEDDING, OTHERS, KnockOut, KnockOuts, trained_knock_outs
 from tembed.lab.data.loading import load
 from tembed.lab.report.document import to_html, to_markdown
-from tembed.lab.report.knock_out_elements import training_history, vital_elements
+from tembed.lab.report.knock_out_elements import knock_out_elements, training_history
 from tembed.lab.training.trained_networks import load_trained
 
 OUT = {NO_EMBEDDING: KnockOut(0.88, 0.01, 0.002, 0.00001), OTHERS: KnockOut(0.885, 0.005, 0.004, 0.3, 3)}
-SIGNS = VitalSigns(4000, 0.89, 0.014, OUT, 0.25, (1.0, 2.0, 3.0), (0.5, 0.25), -0.125)
+SIGNS = KnockOuts(4000, 0.89, 0.014, OUT, 0.25, (1.0, 2.0, 3.0), (0.5, 0.25), -0.125)
 
 
 def test_the_section_has_the_sentence_the_knock_outs_and_the_numbers() -> None:
-    text = html.unescape(to_markdown(vital_elements(SIGNS)))
+    text = html.unescape(to_markdown(knock_out_elements(SIGNS)))
     assert "f' is worth 1.00 points [0.61, 1.39]. Removing f' costs more than sampling noise (p < 0.0001)." in text
     assert "| f' = 0 | 88.00% | +1.00 [+0.61, +1.39] | < 0.0001 | costs accuracy |" in text
     assert "| f' of another image (3 draws) | 88.50% | +0.50 [-0.28, +1.28] | 0.3 | within sampling noise |" in text
@@ -34,23 +33,23 @@ def test_the_section_has_the_sentence_the_knock_outs_and_the_numbers() -> None:
     ):
         assert row in text
     assert "figures/" not in text
-    assert "<table" in to_html("vital signs", vital_elements(SIGNS))
+    assert "<table" in to_html("vital signs", knock_out_elements(SIGNS))
 
 
 def test_deep_supervision_shows_its_gradients_only() -> None:
-    text = to_markdown(vital_elements(VitalSigns(100, 0.9, gradient_norms=(1.0, 2.0), gradient_cosine=0.5)))
+    text = to_markdown(knock_out_elements(KnockOuts(100, 0.9, gradient_norms=(1.0, 2.0), gradient_cosine=0.5)))
     assert "not fed back" in text
     assert "sampling noise" not in text
     assert "| the same for the patches' loss | 2 |" in text
-    frozen = to_markdown(vital_elements(VitalSigns(100, 0.9)))
+    frozen = to_markdown(knock_out_elements(KnockOuts(100, 0.9)))
     assert "everything in front of the block is frozen" in frozen
 
 
 def test_the_figure_shows_the_epochs_that_logged_the_share(tmp_path: Path) -> None:
     history = [{"epoch": 1, "variance_share": 0.2}, {"epoch": 2, "variance_share": 0.1}]
-    assert "figures/vital-signs.svg" in to_markdown(vital_elements(SIGNS, history))
+    assert "figures/vital-signs.svg" in to_markdown(knock_out_elements(SIGNS, history))
     for nothing in (history[:1], [{"epoch": 1}], [{"epoch": 1, "variance_share": None}], []):
-        assert "figures/" not in to_markdown(vital_elements(SIGNS, nothing))
+        assert "figures/" not in to_markdown(knock_out_elements(SIGNS, nothing))
     (tmp_path / "recipe.json").write_text("{}")
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in history))
     assert training_history(str(tmp_path)) == history
@@ -72,7 +71,7 @@ def test_trained_weights_are_measured_on_random_images(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(signs, "_measure", measure)
     monkeypatch.setattr(signs, "IMAGES", 30)
-    trained_vital_signs(trained, images)
+    trained_knock_outs(trained, images)
     ((labels, fetch),) = seen
     assert len(labels) == 30
     assert len(labels.unique()) >= 8

@@ -4,8 +4,8 @@ from .explaining import Explanation as Explanation
 from .explaining import explain as explain
 from .features import Features as Features
 from .features import extract_features as extract_features
-from .knock_outs import VitalSigns as VitalSigns
-from .knock_outs import vital_signs as vital_signs
+from .knock_outs import KnockOuts as KnockOuts
+from .knock_outs import measure_knock_outs as measure_knock_outs
 from .maps import tsne as tsne
 from .words import Words as Words
 from .words import find_words as find_words

@@ -16,7 +16,7 @@ from tembed.lab.analysis.colours import Colour, class_colours
 from tembed.lab.analysis.compared_runs import BASELINE, RUN, UNTRAINED, ByKind, Named, sort_runs
 from tembed.lab.analysis.features import Features, cached_features, extract_features, pixels_of
 from tembed.lab.analysis.figures import geometry_figure, legend_figure, legend_points, within, words_figure
-from tembed.lab.analysis.knock_outs import VitalSigns, trained_vital_signs
+from tembed.lab.analysis.knock_outs import KnockOuts, trained_knock_outs
 from tembed.lab.analysis.maps import FEWEST_POINTS, map_all, spaces_of
 from tembed.lab.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.lab.analysis.sprites import SIDE, sprite_map
@@ -155,9 +155,9 @@ class Analysis:
         return find_words(self.features, WORDS, self.seed)
 
     @cached_property
-    def vital_signs(self) -> VitalSigns:
+    def knock_outs(self) -> KnockOuts:
         """Whether the block is at work, on random test images."""
-        return trained_vital_signs(self.trained, self.test_images, self.seed, self.progress, fast=self.fast_maps)
+        return trained_knock_outs(self.trained, self.test_images, self.seed, self.progress, fast=self.fast_maps)
 
     @cached_property
     def units(self) -> ByKind[list[Unit]]:

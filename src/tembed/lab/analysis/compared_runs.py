@@ -51,7 +51,7 @@ def sort_runs(source: Source, trained: Trained, baseline: Source | None, also: S
         first = load_trained(baseline)
         _add(found[BASELINE], str(baseline), first, found[RUN][0], "the baseline")
         models[BASELINE] = canonical_name(first.recipe.model)
-    kinds = {model: kind for kind, model in models.items()}
+    kinds = {model: kind for kind, model in models.items()} | {models[RUN]: RUN}
     for one in also:
         other = load_trained(one)
         kind = kinds.get(canonical_name(other.recipe.model))

@@ -1,12 +1,16 @@
 """Is the block at work? Its share of what it writes, and what the network loses without it.
 
 The block writes ``shortcut(f) + f'`` (or ``cat[f, f']``). ``f'`` is a mixture of the class vectors. A block can look
-trained, with good patch scores, while the rest of the network ignores ``f'``. `vital_signs` replaces a part of the
-block and classifies the same images again.
+trained, with good patch scores, while the rest of the network ignores ``f'``. A *knock-out* replaces a part of the
+block and classifies the same images again. The replacements are hooks in context managers, so that none outlives its
+``with``.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +18,9 @@ from torch import Tensor, nn
 
 from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
+from tembed.common.extras import needs
 from tembed.common.modes import evaluation_mode
 from tembed.common.progress import SILENT, Progress
-from tembed.lab.analysis.interventions import LEVEL, NO_EMBEDDING, KnockOut, compare, knock_outs, p_text
 from tembed.lab.analysis.score_gradients import BATCH, Block, Fetch, gradients, logits_of
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
@@ -26,15 +30,48 @@ from tembed.models.network import Network
 from tembed.trained.determinism import reproducible
 
 IMAGES, IMAGES_UNCUT, IMAGES_FAST = 4000, 1000, 250
-"""Maximum number of images of `trained_vital_signs`; fewer where every knock-out needs the whole network."""
+"""Maximum number of images of `trained_knock_outs`; fewer where every knock-out needs the whole network."""
 QUARTERS = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
 QUANTILE_POINTS = 1_000_000
 """Maximum number of patches behind quartiles; torch accepts at most 16 million."""
+DRAWS = 3
+"""Draws of each random knock-out."""
+LEVEL = 0.05
+
+NO_EMBEDDING, OTHERS, PERMUTED, NO_SHORTCUT = (
+    "f' = 0",
+    "f' of another image",
+    "class vectors permuted",
+    "shortcut = 0",
+)
+
+Change = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
-class VitalSigns:
-    """What `vital_signs` finds on ``images`` images; None where the network has no such thing.
+class KnockOut:
+    """Accuracy with a part of the block replaced, on the same images as the intact network.
+
+    ``cost``: intact minus knocked-out accuracy. ``noise``: its standard error over the choice of images. ``p``: the
+    two-sided p-value of "no cost", by the exact McNemar test. A random knock-out has several draws: ``accuracy`` and
+    ``cost`` are means over them, and ``p`` is that of the paired normal test on each image's mean over them.
+    """
+
+    accuracy: float
+    cost: float
+    noise: float
+    p: float
+    draws: int = 1
+
+    @property
+    def costs(self) -> bool:
+        """Whether the cost is more than sampling noise."""
+        return self.cost > 0 and self.p < LEVEL
+
+
+@dataclass(frozen=True)
+class KnockOuts:
+    """What `measure_knock_outs` finds on ``images`` images; None where the network has no such thing.
 
     ``share``: sum over channels of Var f' / (Var f' + Var of the shortcut), over images and pixels. ``unmatched``:
     share of the patches whose mixing weights are all 0. ``mixing_sum``: quartiles of the sum of a patch's mixing
@@ -80,15 +117,15 @@ def find_block(model: nn.Module) -> Block:
     """The block of a network of ours, or of one that a block is attached to."""
     found = [module for module in model.modules() if isinstance(module, FeatureEmbedding | DeepSupervision)]
     if not found:
-        raise TembedError("the network has no block, so it has no vital signs: give a network with patch scores")
+        raise TembedError("the network has no block, so it has no knock-outs: give a network with patch scores")
     if len(found) > 1:
-        raise TembedError(f"the network has {len(found)} blocks; vital signs are those of a single block")
+        raise TembedError(f"the network has {len(found)} blocks; knock-outs are those of a single block")
     return found[0]
 
 
-def vital_signs(
+def measure_knock_outs(
     model: nn.Module, images: Tensor, labels: Tensor, *, seed: int = 0, progress: Progress = SILENT
-) -> VitalSigns:
+) -> KnockOuts:
     """Measure the block of ``model`` in evaluation mode on normalised ``images (N, 3, H, W)`` with ``labels (N,)``.
 
     ``model`` is a network of ours or one that a block is attached to. ``seed`` draws the order of the images, which
@@ -104,10 +141,10 @@ def vital_signs(
     return _measure(model, lambda which: images[which], labels, seed, progress)
 
 
-def trained_vital_signs(
+def trained_knock_outs(
     trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, fast: bool = False
-) -> VitalSigns:
-    """The vital signs of a trained network on random images of a subset: at most `IMAGES`, or `IMAGES_UNCUT`.
+) -> KnockOuts:
+    """The knock-outs of a trained network on random images of a subset: at most `IMAGES`, or `IMAGES_UNCUT`.
 
     ``fast``: at most `IMAGES_FAST`.
     """
@@ -124,7 +161,7 @@ def trained_vital_signs(
         return _measure(trained.model, fetch, images.labels[chosen], seed, progress)
 
 
-def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress: Progress) -> VitalSigns:
+def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress: Progress) -> KnockOuts:
     block = find_block(model)
     device = block.match.score.weight.device
     labels = labels.to(device)
@@ -134,23 +171,23 @@ def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress
 
     with evaluation_mode(model), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # for maximizers that draw noise
-        found = _forward_signs(model, block, moved, labels, seed, progress)
+        found = _classify(model, block, moved, labels, seed, progress)
         norms, cosine = gradients(model, block, moved, labels, seed)
-    return VitalSigns(images=len(labels), gradient_norms=norms, gradient_cosine=cosine, **found)
+    return KnockOuts(images=len(labels), gradient_norms=norms, gradient_cosine=cosine, **found)
 
 
 # --- accuracy with and without parts of the block
 
 
 @torch.no_grad()
-def _forward_signs(
+def _classify(
     model: nn.Module, block: Block, fetch: Fetch, labels: Tensor, seed: int, progress: Progress
 ) -> dict[str, Any]:
     """One pass over the images in random order. Each batch goes through the network once for each knock-out."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)  # neighbours in a dataset's order share their class
     trunk, head = _cut(model, block)
-    changes = knock_outs(block, generator) if isinstance(block, FeatureEmbedding) else {}
+    changes = replacements(block, generator) if isinstance(block, FeatureEmbedding) else {}
     outcomes: dict[str, list[list[Tensor]]] = {name: [[] for _ in draws] for name, draws in changes.items()}
     intact, sums = [], []
     with measured_share(model) as share:
@@ -168,7 +205,7 @@ def _forward_signs(
             if share is not None:
                 share.counting = True
             done += len(batch)
-            progress.update("vital signs", done, len(labels))
+            progress.update("knock-outs", done, len(labels))
     correct = torch.cat(intact)
     found: dict[str, Any] = {"accuracy": correct.double().mean().item()}
     if share is not None:
@@ -204,3 +241,94 @@ def _batches(order: Tensor) -> list[Tensor]:
     if len(batches) > 1 and len(batches[-1]) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
+
+
+# --- from images to a cost
+
+
+def compare(intact: Tensor, draws: list[Tensor]) -> KnockOut:
+    """From whether each image was classified correctly, intact and in each draw."""
+    wrong = [intact.double() - right.double() for right in draws]
+    cost = torch.stack(wrong).mean(0)
+    noise = cost.std().item() / math.sqrt(len(cost))
+    mean = cost.mean().item()
+    if len(draws) == 1:
+        p = mcnemar(int((cost > 0).sum()), int((cost < 0).sum()))
+    else:
+        p = math.erfc(abs(mean) / noise / math.sqrt(2)) if noise > 0 else float(mean == 0)
+    return KnockOut(torch.stack(draws).double().mean().item(), mean, noise, p, len(draws))
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """The exact two-sided p-value for ``lost`` and ``gained`` images: Binomial(lost + gained, 1/2)."""
+    return float(needs("scipy.stats").binomtest(lost, lost + gained).pvalue) if lost + gained else 1.0
+
+
+def p_text(p: float) -> str:
+    """``p = 0.03`` or ``p < 0.0001``."""
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+# --- parts that are replaced
+
+
+def replacements(block: FeatureEmbedding, generator: torch.Generator) -> dict[str, list[Change]]:
+    """The knock-outs by name: a list of context managers for each, one for every draw."""
+    found: dict[str, list[Change]] = {
+        NO_EMBEDDING: [partial(_changed_mixing, block, torch.zeros_like)],
+        OTHERS: [partial(_changed_mixing, block, partial(_of_another_image, draw=draw)) for draw in range(DRAWS)],
+        NO_SHORTCUT: [partial(_without_shortcut, block)],
+    }
+    classes = block.values.in_channels
+    if classes > 1:
+        orders = [derangement(classes, generator) for _ in range(DRAWS)]
+        found[PERMUTED] = [partial(_changed_mixing, block, partial(_permuted, order=order)) for order in orders]
+    return {name: found[name] for name in (NO_EMBEDDING, OTHERS, PERMUTED, NO_SHORTCUT) if name in found}
+
+
+def derangement(count: int, generator: torch.Generator) -> Tensor:
+    """A random permutation that moves every one of ``count`` elements."""
+    while True:
+        order = torch.randperm(count, generator=generator)
+        if not (order == torch.arange(count)).any():
+            return order
+
+
+def _of_another_image(mixing: Tensor, draw: int) -> Tensor:
+    """Every image gets the mixing weights of another one of its batch, which is in random order."""
+    return mixing.roll(1 + draw % (len(mixing) - 1), 0)
+
+
+def _permuted(mixing: Tensor, order: Tensor) -> Tensor:
+    """The mixing weights of class ``order[k]`` for class ``k``, which is the same as permuted class vectors."""
+    return mixing[:, order]
+
+
+@contextmanager
+def _changed_mixing(block: FeatureEmbedding, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within the ``with``, the class vectors are mixed with changed weights. A bias of the values stays (DN)."""
+    hook = block.values.register_forward_pre_hook(lambda module, inputs: (change(inputs[0]),))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _without_shortcut(block: FeatureEmbedding) -> Iterator[None]:
+    """Within the ``with``, the block writes f' alone, or next to zeros if it concatenates."""
+    latest: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        latest[:] = [output]
+
+    def replace(module: nn.Module, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        features, scores = output
+        alone = torch.zeros_like(features)
+        alone[:, features.shape[1] - latest[0].shape[1] :] = latest[0]
+        return alone, scores
+
+    with ExitStack() as stack:
+        stack.callback(block.values.register_forward_hook(keep).remove)
+        stack.callback(block.register_forward_hook(replace).remove)
+        yield

@@ -7,8 +7,9 @@ A claim gets the two verdicts of `tembed.lab.claims.claim`. *For these weights*:
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tembed.lab.claims.claim import SEEDS, Claim, Judgement, corrected, decide, detectable_gap, not_measured
-from tembed.lab.claims.seed_statistics import Contrast, at_least
+from tembed.lab.claims.claim import SEEDS, Claim, Judgement, corrected, decide, not_measured
+from tembed.lab.claims.contrast import Contrast
+from tembed.lab.claims.statistics import at_least, detectable_gap
 from tembed.lab.grid.cells import Sample, data_title
 from tembed.paper import ACCURACY, CLAIMS, DATASETS, TEST_IMAGES, Comparison
 

@@ -21,14 +21,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from tembed.common.extras import needs
+from tembed.lab.claims.statistics import LEVEL, at_least, combined_error, detectable_gap, holm, one_sided
 
 Verdict = Literal["holds", "does not hold", "unclear", "not measured"]
 
-LEVEL = 0.05
-"""Significance level of every verdict, after correction."""
-POWER = 0.8
-"""How often a test should find the smallest gap that it is said to detect."""
 SEEDS = 3
 """Fewest trained seeds for a verdict on the method."""
 
@@ -120,7 +116,7 @@ def not_measured(name: str, paper: str, why: str) -> Claim:
 
 def beats(controls: Sequence[Control]) -> Judgement:
     """The verdict for these weights, before `corrected`: the claim's number must be ahead of every control."""
-    p, against = max(control.p for control in controls), _any_of([control.against for control in controls])
+    p, against = max(control.p for control in controls), at_least([control.against for control in controls], 1)
     verdict = decide(p, against)
     if verdict == "does not hold":
         how, shown = "behind", min(controls, key=lambda control: control.against)
@@ -134,11 +130,6 @@ def beats(controls: Sequence[Control]) -> Judgement:
 def decide(p: float, against: float) -> Verdict:
     """The verdict that follows from the p-values for and against a claim."""
     return "holds" if p < LEVEL else "does not hold" if against < LEVEL else "unclear"
-
-
-def _any_of(ps: Sequence[float]) -> float:
-    """Bonferroni's p-value of the hypothesis that none of these effects exists."""
-    return min(1.0, len(ps) * min(ps))
 
 
 # --- for the method
@@ -172,10 +163,8 @@ class Seeds:
         if self.paired:
             apart = [a - b for a, b in zip(self.ours, self.theirs, strict=True)]
             return statistics.stdev(apart) / math.sqrt(len(apart)), len(apart) - 1
-        parts = [(statistics.variance(values) / len(values), len(values) - 1) for values in (self.ours, self.theirs)]
-        total = sum(variance for variance, _ in parts)
-        freedom = total**2 / sum(variance**2 / f for variance, f in parts) if total else min(f for _, f in parts)
-        return math.sqrt(total), freedom
+        both = (self.ours, self.theirs)
+        return combined_error([(statistics.variance(values) / len(values), len(values) - 1) for values in both])
 
     def tails(self, *, less: bool = False) -> tuple[float, float]:
         """The p-values of "not ahead of the control" and of "not behind it"."""
@@ -192,7 +181,7 @@ def over_seeds(comparisons: Sequence[Seeds], *, less: bool = False) -> Judgement
         return Judgement("unclear", _too_few(comparisons, n))
     gaps = [-one.gap if less else one.gap for one in comparisons]
     tails = [one.tails(less=less) for one in comparisons]
-    p, against = max(tail for tail, _ in tails), _any_of([tail for _, tail in tails])
+    p, against = max(tail for tail, _ in tails), at_least([tail for _, tail in tails], 1)
     verdict = decide(p, against)
     hows = {"holds": "ahead of all controls; least surely of", "does not hold": "behind"}
     how = hows.get(verdict, "not clearly ahead of")
@@ -218,26 +207,6 @@ def _too_few(comparisons: Sequence[Seeds], n: int) -> str:
         for error, freedom in (one.error(),)
     )
     return f"n = {n}, and {SEEDS} are needed; the smallest gap that n = {n} could detect is {least:.2g}"
-
-
-def one_sided(gap: float, error: float, freedom: float) -> tuple[float, float]:
-    """The one-sided p-values of a t-test: of "the gap is not positive", and of "it is not negative"."""
-    if error == 0:
-        return (0.0, 1.0) if gap > 0 else (1.0, 0.0) if gap < 0 else (1.0, 1.0)
-    t = needs("scipy.stats").t
-    return float(t.sf(gap / error, freedom)), float(t.cdf(gap / error, freedom))
-
-
-def detectable_gap(spread: float, n: int, m: int | None = None, *, freedom: float | None = None) -> float:
-    """The smallest gap that a one-sided t-test at `LEVEL` finds with probability `POWER`.
-
-    ``spread``: the standard deviation between seeds. ``n`` seeds are compared in pairs, or with ``m`` other ones.
-    """
-    stats, optimize = needs("scipy.stats"), needs("scipy.optimize")
-    df = freedom or (n - 1 if m is None else n + m - 2)
-    critical = stats.t.ppf(1 - LEVEL, df)
-    shift = optimize.brentq(lambda shift: stats.nct.sf(critical, df, shift) - POWER, 0, 20 * critical)
-    return float(shift * spread * math.sqrt(1 / n if m is None else 1 / n + 1 / m))
 
 
 # --- several claims at once
@@ -271,13 +240,3 @@ def _redecided(old: Judgement, p: float, against: float, claims: int) -> Judgeme
     if verdict != old.verdict:
         why += f" (taken alone: {old.verdict}; corrected for {claims} claims, p = {p:.2g} and {against:.2g} against)"
     return Judgement(verdict, why, p, against)
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p-values corrected for multiple testing by Holm's method."""
-    order = sorted(range(len(ps)), key=lambda i: ps[i])
-    result, highest = [0.0] * len(ps), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(ps) - rank) * ps[i]))
-        result[i] = highest
-    return result

@@ -57,7 +57,7 @@ def register_control(
         constant: a number instead of a network.
         claims: names of claims that get this control in addition to those that they list.
     """
-    if name in CONTROLS:
+    if name in (*CONTROLS, RUN):
         raise TembedError(f"a control {name!r} is already registered: choose another name")
     if kind not in KINDS and kind != UNTRAINED:
         add_kind(kind)

@@ -1,13 +1,11 @@
 """What a claim rests on: its own number and those of its controls, over seeds and half-samples."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tembed.common.extras import needs
 from tembed.lab.claims.claim import (
     Claim,
     Control,
@@ -16,10 +14,10 @@ from tembed.lab.claims.claim import (
     Seeds,
     beats,
     not_measured,
-    one_sided,
     over_seeds,
 )
 from tembed.lab.claims.half_samples import Draws, measure, standard_error
+from tembed.lab.claims.statistics import combined_error, half_width, one_sided
 
 QUANTILE = 0.95
 """Of the other groupings or pairs: what the paper's should exceed."""
@@ -83,12 +81,9 @@ def control(name: str, own: Draws, others: Sequence[Draws], *, less: bool = Fals
         p, against = one_sided(gap, error, freedom) if freedom else (1.0, 1.0)
         return Control(name, value, measure(apart), p, against)
     spread = float(np.std([draws[0] for draws in others], ddof=1))
-    parts = [(error**2, freedom), (spread**2 * (1 + 1 / len(others)), len(others) - 1)]
-    total = sum(variance for variance, _ in parts)
-    freed = total**2 / sum(variance**2 / f for variance, f in parts) if total else freedom
-    reach = math.sqrt(total) * float(needs("scipy.stats").t.ppf(0.975, freed))
-    middle = float(mean[0])
-    p, against = one_sided(gap, math.sqrt(total), freed)
+    error, freed = combined_error([(error**2, freedom), (spread**2 * (1 + 1 / len(others)), len(others) - 1)])
+    reach, middle = half_width(error, freed), float(mean[0])
+    p, against = one_sided(gap, error, freed)
     return Control(
         name, Measure(middle, middle - reach, middle + reach), Measure(gap, gap - reach, gap + reach), p, against
     )

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.arrays import Int64
-from tembed.common.extras import needs
 from tembed.lab.claims.claim import Measure
+from tembed.lab.claims.statistics import half_width
 
 Draws = NDArray[np.float64]
 Points = NDArray[np.floating | np.bool_]
@@ -84,7 +84,7 @@ def measure(draws: Draws) -> Measure:
     error, freedom = standard_error(draws)
     if freedom < 1:
         return Measure(float(draws[0]))
-    reach = error * float(needs("scipy.stats").t.ppf(0.975, freedom))
+    reach = half_width(error, freedom)
     return Measure(float(draws[0]), float(draws[0]) - reach, float(draws[0]) + reach)
 
 

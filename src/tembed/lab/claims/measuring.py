@@ -181,32 +181,32 @@ class Measuring:
         own = [result for index in networks for (result,) in self.results(spec, _own(spec), index).values()]
         if not own:
             return not_measured(spec.name, spec.paper, f"no {_own(spec).kind} was given")
-        found = Found(own, spec, self)
+        found, numbers = Found(own, spec, self), [spec.value(result) for result in own]
         rivals: list[Rival | Ranked] = [
             Rival(name, [[draws] for draws in seeds]) for name, seeds in spec.beside(found).items()
         ]
-        rivals += [rival for control in controls_of(spec) for rival in self.rivals(spec, control, len(own))]
+        rivals += [rival for control in controls_of(spec) for rival in self.rivals(spec, control, numbers)]
         rivals += [Ranked(name, seeds) for name, seeds in spec.ranked(found).items()]
         made = judge(
             spec.name,
             spec.paper,
             spec.definition if isinstance(spec.definition, str) else spec.definition(self.analysis),
-            [spec.value(result) for result in own],
+            numbers,
             rivals,
             less=spec.less,
             notes=spec.notes(found),
         )
         return _unless_refuted(made, [spec.refuted(result) for result in own], spec.refuted_seeds)
 
-    def rivals(self, spec: ClaimSpec, control: ControlSpec, seeds: int) -> list[Rival]:
-        """The numbers of a control beside those of a claim with this many seeds."""
+    def rivals(self, spec: ClaimSpec, control: ControlSpec, own: Sequence[Draws]) -> list[Rival]:
+        """The numbers of a control beside those of a claim."""
         if control.constant is not None:
-            return [Rival(control.name, [[self.samples.constant(control.constant)]] * seeds)]
+            return [Rival(control.name, [[np.full(len(draws), control.constant)] for draws in own])]
         found: dict[str, list[list[Draws]]] = {}
         for index in range(len(self.networks(spec, control))):
             for name, draws in self.results(spec, control, index).items():
                 found.setdefault(name, []).append([spec.value(result) for result in draws])
-        paired, pooled = control.kind == RUN, control.kind == UNTRAINED
+        paired, pooled = control.kind == _own(spec).kind, control.kind == UNTRAINED
         return [Rival(name, numbers, paired, pooled) for name, numbers in found.items()]
 
     def networks(self, spec: ClaimSpec, control: ControlSpec) -> Sequence[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from tembed.common.palette import AUX, BASELINE, BASELINE_SHADES, BLOCK, BLOCK_SHADES, OTHERS
 from tembed.lab.claims.accuracies import Checked, judged
 from tembed.lab.claims.claim import corrected
-from tembed.lab.claims.seed_statistics import ON_PAR, Contrast
+from tembed.lab.claims.contrast import ON_PAR, Contrast
 from tembed.lab.grid.cells import Cell, data_title, describe, model_title, network_title
 from tembed.lab.report.charts import Series, chart
 from tembed.lab.report.document import Element, Figure, Heading, Table, Text

@@ -26,7 +26,7 @@ from tembed.lab.report.document import (
     write_document,
 )
 from tembed.lab.report.dots import dot_plot
-from tembed.lab.report.knock_out_elements import training_history, vital_elements
+from tembed.lab.report.knock_out_elements import knock_out_elements, training_history
 from tembed.lab.report.unit_elements import unit_elements
 
 TITLE = "What the block sees"
@@ -90,7 +90,7 @@ def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, obje
         "images": len(analysis.sample),
         "points": len(analysis.features.image_of),
         "seed": analysis.seed,
-        "vital_signs": analysis.vital_signs.plain(),
+        "vital_signs": analysis.knock_outs.plain(),
         "claims": [claim.plain() for claim in claims],
     }
 
@@ -102,7 +102,7 @@ def compose(analysis: Analysis, claims: Sequence[Claim], side: int = SIDE) -> li
         *introduction(analysis),
         Heading("Figures"),
         *pictures(analysis, side),
-        *vital_elements(analysis.vital_signs, training_history(analysis.source)),
+        *knock_out_elements(analysis.knock_outs, training_history(analysis.source)),
         Heading("Claims"),
         *claim_elements(claims),
         *unit_elements(analysis.units, analysis.baseline_source),

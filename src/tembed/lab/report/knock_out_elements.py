@@ -1,4 +1,4 @@
-"""The vital signs in a report: in words, as a table, and over the training."""
+"""The knock-outs in a report: in words, as a table, and over the training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,7 @@ from typing import Any
 
 from tembed.common.errors import TembedError
 from tembed.common.palette import BLOCK
-from tembed.lab.analysis.interventions import LEVEL, KnockOut, p_text
-from tembed.lab.analysis.knock_outs import VitalSigns
+from tembed.lab.analysis.knock_outs import LEVEL, KnockOut, KnockOuts, p_text
 from tembed.lab.report.charts import Series, chart
 from tembed.lab.report.document import Element, Figure, Heading, Table, Text
 from tembed.lab.training.run import Run
@@ -20,14 +19,14 @@ METHOD = (
 )
 
 
-def vital_elements(signs: VitalSigns, history: Sequence[dict[str, Any]] = ()) -> list[Element]:
+def knock_out_elements(found: KnockOuts, history: Sequence[dict[str, Any]] = ()) -> list[Element]:
     """The section of a report. ``history``: the metrics of the epochs, for the figure over the training."""
-    elements: list[Element] = [Heading("Is the block at work?"), Text(signs.words())]
-    if signs.knock_outs:
-        rows = tuple(_row(name, out) for name, out in signs.knock_outs.items())
-        intact = ("intact", f"{signs.accuracy:.2%}", "-", "-", "-")
+    elements: list[Element] = [Heading("Is the block at work?"), Text(found.words())]
+    if found.knock_outs:
+        rows = tuple(_row(name, out) for name, out in found.knock_outs.items())
+        intact = ("intact", f"{found.accuracy:.2%}", "-", "-", "-")
         elements += [Table(("block", "head's accuracy", "cost, points", "p", "verdict"), (intact, *rows)), Text(METHOD)]
-    elements.append(Table(("vital sign", "value"), tuple(_numbers(signs))))
+    elements.append(Table(("vital sign", "value"), tuple(_numbers(found))))
     return elements + share_figure(history)
 
 
@@ -69,19 +68,19 @@ def _row(name: str, out: KnockOut) -> tuple[str, ...]:
     )
 
 
-def _numbers(signs: VitalSigns) -> list[tuple[str, str]]:
+def _numbers(found: KnockOuts) -> list[tuple[str, str]]:
     rows = []
-    if signs.share is not None:
-        rows.append(("share of f' in the variance of what the block writes", f"{signs.share:.2%}"))
-    if signs.unmatched is not None:
-        rows.append(("patches that match no class", f"{signs.unmatched:.2%}"))
-    if signs.mixing_sum is not None:
-        low, median, high = signs.mixing_sum
+    if found.share is not None:
+        rows.append(("share of f' in the variance of what the block writes", f"{found.share:.2%}"))
+    if found.unmatched is not None:
+        rows.append(("patches that match no class", f"{found.unmatched:.2%}"))
+    if found.mixing_sum is not None:
+        low, median, high = found.mixing_sum
         rows.append(("sum of a patch's mixing weights: median [quartiles]", f"{median:.2f} [{low:.2f}, {high:.2f}]"))
-    if signs.gradient_norms is not None:
-        head, patches = signs.gradient_norms
+    if found.gradient_norms is not None:
+        head, patches = found.gradient_norms
         rows.append(("gradient in front of the block: norm for the head's loss", f"{head:.3g}"))
         rows.append(("the same for the patches' loss", f"{patches:.3g}"))
-    if signs.gradient_cosine is not None:
-        rows.append(("cosine of the two gradients", f"{signs.gradient_cosine:+.3f}"))
+    if found.gradient_cosine is not None:
+        rows.append(("cosine of the two gradients", f"{found.gradient_cosine:+.3f}"))
     return rows or [("gradients", "none: everything in front of the block is frozen")]

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from tembed.lab.claims.accuracies import Checked, check_claims, check_paper
-from tembed.lab.claims.claim import LEVEL, SEEDS, holm
-from tembed.lab.claims.seed_statistics import Contrast
+from tembed.lab.claims.claim import SEEDS
+from tembed.lab.claims.contrast import Contrast
+from tembed.lab.claims.statistics import LEVEL, holm
 from tembed.lab.grid.cells import Cell, Regime, Sample, data_title, describe, model_title, network_title
 from tembed.lab.report.document import Element, Heading, Items, Table, Text
 from tembed.paper import ACCURACY, BASELINES, CLAIMS, DATASETS, LABELS, PARAMETERS_ONLY, TEST_IMAGES

@@ -76,8 +76,8 @@ def test_further_runs_are_sorted_by_their_blocks(named: str, tmp_path: Path) -> 
     }
     first, aux, none, other = runs.values()
     found = sort_runs(first, load_trained(first), None, [aux, none])
-    assert [source for source, _ in found.baseline] == [str(none)]
-    assert [source for source, _ in found.aux] == [str(aux)]
+    assert [source for source, _ in found["baseline"]] == [str(none)]
+    assert [source for source, _ in found["-aux"]] == [str(aux)]
     with pytest.raises(TembedError, match=f"seeds of {named}, {named}:none, {named}:aux$"):
         sort_runs(first, load_trained(first), None, [other])
 

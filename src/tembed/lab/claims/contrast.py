@@ -1,10 +1,9 @@
-"""Means, spreads, and tests of differences between accuracies: over test images, and over seeds."""
+"""A difference between accuracies, tested over test images and over seeds."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tembed.lab.claims.claim import one_sided
+from tembed.lab.claims.statistics import combined_error, one_sided
 from tembed.lab.grid.cells import Sample
 
 ON_PAR = 1.0
@@ -61,10 +60,7 @@ class Contrast:
 
     def seed_error(self) -> tuple[float, float]:
         """The standard error over seeds, in points, and its degrees of freedom: Welch's and Satterthwaite's."""
-        parts = [((sample.std or 0.0) ** 2 / sample.n, sample.n - 1) for sample in self.samples]
-        total = sum(variance for variance, _ in parts)
-        freedom = total**2 / sum(variance**2 / df for variance, df in parts) if total else float(self.n - 1)
-        return math.sqrt(total), freedom
+        return combined_error([((sample.std or 0.0) ** 2 / sample.n, sample.n - 1) for sample in self.samples])
 
     def image_tails(self) -> tuple[float, float]:
         """The p-values for and against the statement, over test images."""
@@ -90,11 +86,3 @@ class Contrast:
             return one_sided(self.value, error, freedom)
         above, below = (one_sided(room, error, freedom) for room in (ON_PAR + self.value, ON_PAR - self.value))
         return max(above[0], below[0]), min(above[1], below[1])
-
-
-def at_least(ps: Sequence[float], needed: int) -> float:
-    """The p-value of "fewer than ``needed`` of these effects exist" (Benjamini and Heller 2008).
-
-    ``needed = len(ps)`` gives the largest p-value; ``needed = 1`` gives Bonferroni's.
-    """
-    return min(1.0, (len(ps) - needed + 1) * sorted(ps)[needed - 1])

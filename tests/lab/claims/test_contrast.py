@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tembed.lab.claims.seed_statistics import ON_PAR, Contrast, at_least
+from tembed.lab.claims.contrast import ON_PAR, Contrast
 from tembed.lab.grid.cells import Sample
 
 
@@ -70,18 +70,3 @@ def test_networks_on_par_pass_two_one_sided_tests() -> None:
         below = stats.ttest_ind(a - ON_PAR, b, equal_var=False, alternative="less").pvalue
         assert p == pytest.approx(max(above, below))
         assert against == pytest.approx(1 - max(above, below))
-
-
-def test_the_p_value_of_at_least_some_effects() -> None:
-    ps = [0.2, 0.01, 0.04]
-    assert at_least(ps, 3) == 0.2  # all: the largest
-    assert at_least(ps, 1) == pytest.approx(0.03)  # any: Bonferroni's
-    assert at_least(ps, 2) == pytest.approx(0.08)
-    assert at_least([0.9], 1) == 0.9
-    assert at_least([0.6, 0.7], 1) == 1.0
-
-
-def test_at_least_two_of_three_has_its_level_if_only_one_effect_exists() -> None:
-    rng = np.random.default_rng(4)
-    hits = np.mean([at_least([0.0, *rng.uniform(size=2)], 2) < 0.05 for _ in range(4000)])
-    assert 0.035 < hits < 0.065

@@ -1,0 +1,211 @@
+"""Half-samples give the right spread, and controls the right verdicts."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tembed.lab.claims.claim import Claim, Measure
+from tembed.lab.claims.evidence import Ranked, Rival, control, judge, rank_control
+from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
+from tembed.lab.claims.separability import separability
+from tembed.lab.claims.statistics import LEVEL
+
+LABELS = np.repeat(np.arange(4), 8)
+
+
+def within(name: str, seeds: list[Draws]) -> Rival:
+    return Rival(name, [[draws] for draws in seeds])
+
+
+def judged(own: list[Draws], *rivals: Rival | Ranked, **options: Any) -> Claim:
+    return judge("n", "p", "d", own, rivals, **options)
+
+
+def width(found: Measure) -> float:
+    assert found.low is not None
+    assert found.high is not None
+    return found.high - found.low
+
+
+def test_a_half_sample_has_half_of_the_images_of_each_class() -> None:
+    labels = np.repeat([0, 1, 2], [8, 5, 2])
+    samples = HalfSamples.draw(labels, 3, seed=1, resamples=200)
+    assert samples.rows[0].all()
+    assert samples.rows.shape == (201, 15)
+    sizes = [samples.rows[1:, labels == label].sum(1) for label in range(3)]
+    assert set(sizes[0]) == {4}
+    assert set(sizes[1]) == {2, 3}
+    assert set(sizes[2]) == {1}
+    assert (samples.rows[1:].any(0)).all()
+    again = HalfSamples.draw(labels, 3, seed=1, resamples=200)
+    np.testing.assert_array_equal(samples.rows, again.rows)
+
+
+def test_the_spread_of_half_samples_is_the_standard_error_of_the_mean() -> None:
+    by_image = np.random.default_rng(0).normal(size=len(LABELS))
+    samples = HalfSamples.draw(LABELS, 4, resamples=2000)
+    found = measure(samples.mean(np.repeat(by_image, 4)))
+    assert found.value == pytest.approx(by_image.mean())
+    error = np.sqrt(sum(by_image[label == LABELS].var(ddof=1) / 8 for label in range(4)) / 16)
+    assert width(found) == pytest.approx(2 * 1.96 * error, rel=0.06)
+
+
+def planted(rng: np.random.Generator, labels: np.ndarray, gain: float) -> tuple[np.ndarray, np.ndarray]:
+    """Two spaces of 2x2 patches: the classes are further apart in the second. Patches of an image share a part."""
+    centre = np.eye(4, 6)[labels] + 0.7 * rng.normal(size=(len(labels), 6))
+    first = np.repeat(centre, 4, axis=0) + 0.7 * rng.normal(size=(4 * len(labels), 6))
+    return first.astype(np.float32), (first + gain * np.repeat(np.eye(4, 6)[labels], 4, axis=0)).astype(np.float32)
+
+
+def gain_in_purity(rng: np.random.Generator, samples: HalfSamples, gain: float) -> np.ndarray:
+    spaces = planted(rng, samples.labels, gain)
+    before, after = (separability(space, (2, 2), samples).purity(np.arange(4)) for space in spaces)
+    return after - before
+
+
+def test_intervals_of_a_neighbour_measure_cover_the_spread_over_disjoint_samples() -> None:
+    """Keeping the neighbour graph fixed, or drawing with replacement, would miss this."""
+    labels = np.repeat(np.arange(4), 14)
+    whole = HalfSamples.draw(labels, 4, 0, 0)
+    truth = np.array([gain_in_purity(np.random.default_rng(seed), whole, 0.3)[0] for seed in range(200)])
+    covered, widths = [], []
+    for seed in range(40):
+        samples = HalfSamples.draw(labels, 4, seed, 30)
+        found = measure(gain_in_purity(np.random.default_rng(1000 + seed), samples, 0.3))
+        assert found.low is not None
+        assert found.high is not None
+        covered.append(found.low <= truth.mean() <= found.high)
+        widths.append(width(found))
+    assert np.mean(covered) > 0.87
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * truth.std(), rel=0.25)
+
+
+def test_equal_measures_are_rarely_told_apart() -> None:
+    """The two spaces differ by noise only, so at most one test in twenty should find a difference."""
+    labels, found = np.repeat(np.arange(4), 10), []
+    for seed in range(60):
+        rng, samples = np.random.default_rng(seed), HalfSamples.draw(labels, 4, seed, 30)
+        first, second = (separability(planted(rng, labels, 0)[0], (2, 2), samples).purity(np.arange(4)) for _ in "ab")
+        found.append(control("c", first, [second]).p)
+    assert np.mean(np.array(found) < LEVEL) < 0.13
+    assert 0.35 < np.mean(found) < 0.65
+
+
+def test_a_control_is_compared_on_the_same_half_samples() -> None:
+    """Both measures vary a lot with the images, but their difference does not."""
+    samples = HalfSamples.draw(LABELS, 4)
+    by_image = np.random.default_rng(0).normal(size=len(LABELS)) * 10
+    own, other = samples.mean(by_image), samples.mean(by_image - 1)
+    found = control("c", own, [other])
+    assert found.difference.value == pytest.approx(1)
+    assert found.beaten
+    assert width(found.value) > 4 > width(found.difference)
+    less = control("c", own, [other], less=True)
+    assert less.difference.value == pytest.approx(-1)
+    assert (less.p, less.against) == (pytest.approx(1), pytest.approx(0, abs=1e-6))
+
+
+def test_a_grouping_must_exceed_the_95_percent_quantile_of_the_others() -> None:
+    rng = np.random.default_rng(0)
+    images = 0.5 * rng.normal(size=21)  # what the choice of images adds to every grouping
+    others = images[:, None] + np.arange(99.0)
+    found = rank_control("other groupings", images + 96.5, others)
+    assert found.name == "other groupings (rank 3 of 100)"
+    assert found.difference.value == pytest.approx(96.5 - np.quantile(np.arange(99.0), 0.95))
+    assert found.beaten
+    assert found.against == pytest.approx(98 / 100)
+    worst = rank_control("x", images + 1.5, others)
+    assert worst.against == pytest.approx(3 / 100)
+    assert worst.p > 0.99
+    middle = rank_control("x", images + 50.5, others)
+    assert middle.p > 0.99
+    assert middle.against > LEVEL, "an ordinary grouping does not refute the claim"
+    noisy = rank_control("x", images + 93.2 + np.append(0, 2 * rng.normal(size=20)), others)
+    assert noisy.p > LEVEL
+    lost = rank_control("x", images + 200, others * np.nan)
+    assert (lost.p, lost.against) == (1, 1)
+
+
+@pytest.mark.parametrize(("place", "verdict"), [(97.5, "holds"), (50.5, "unclear"), (0.5, "does not hold")])
+def test_both_verdicts_count_only_the_worst_groupings_against_a_claim(place: float, verdict: str) -> None:
+    rng = np.random.default_rng(0)
+    images = [0.5 * rng.normal(size=21) for _ in range(3)]
+    own = [one + place + 0.1 * rng.normal(size=21) for one in images]
+    found = judged(own, Ranked("x", [one[:, None] + np.arange(99.0) for one in images]))
+    assert (found.weights.verdict, found.method.verdict) == (verdict, verdict)
+
+
+def test_the_best_of_few_groupings_can_hold_among_many_claims() -> None:
+    """A rank among three has a p-value of 1/3 at best."""
+    own = 5 + 0.1 * np.random.default_rng(0).normal(size=21)
+    found = rank_control("x", own, np.tile([1.0, 2.0], (21, 1)))
+    assert found.name == "x (rank 1 of 3)"
+    assert found.p * 16 < LEVEL
+
+
+def test_undefined_draws_give_no_interval_and_no_verdict() -> None:
+    draws = np.array([0.5, *[np.nan] * 60, *[0.4, 0.6] * 20])
+    assert measure(draws) == Measure(0.5)
+    found = control("c", draws, [np.zeros(101)])
+    assert (found.p, found.against) == (1, 1)
+    assert judged([np.full(11, np.nan)]).weights.verdict == "not measured"
+    own, lost = np.linspace(0, 1, 11), np.full(11, np.nan)
+    partly = judged([own], within("a", [0 * own]), within("b", [lost]), notes={"c": Measure(float("nan"))})
+    assert [one.name for one in partly.controls] == ["a"]
+    assert partly.weights.verdict == "unclear"
+    assert partly.notes == {}
+    assert judged([own], within("b", [lost])).weights.verdict == "not measured"
+
+
+def test_a_claim_with_an_undefined_control_cannot_hold() -> None:
+    rng, lost = np.random.default_rng(0), np.full(21, np.nan)
+    own = [1 + 0.01 * rng.normal(size=21) for _ in range(3)]
+    zeros = [np.zeros(21)] * 3
+    assert judged(own, within("a", zeros)).weights.verdict == "holds"
+    for undefined in (
+        within("b", [lost] * 3),
+        Rival("b", [[lost, lost]] * 3),
+        Rival("untrained network", [[lost]] * 5, paired=False, pooled=True),
+    ):
+        found = judged(own, within("a", zeros), undefined)
+        assert (found.weights.verdict, found.weights.p) == ("unclear", 1)
+        assert found.weights.why.startswith("undefined on these images: ")
+        assert found.method.verdict == "unclear"
+    behind = judged(own, within("a", [one + 1 for one in own]), within("b", [lost] * 3))
+    assert behind.weights.verdict == "does not hold"
+    assert behind.weights.why.startswith("behind: a")
+
+
+def test_evidence_becomes_controls_and_seeds() -> None:
+    rng = np.random.default_rng(0)
+    draws = [value + 0.01 * rng.normal(size=41) for value in (0.9, 0.92, 0.91)]
+    weak, strong = [d - 0.3 for d in draws], [np.array([0.5]), np.array([0.52]), np.array([0.51])]
+    ranked = [np.tile(np.linspace(0, 0.8, 200), (5, 1))] * 3
+    random = [[one, one - 0.001, one + 0.001] for one in weak]
+    between = Rival("baseline", [[one] for one in (weak[0], *strong)], paired=False)
+    found = judged(draws, within("weak", weak), between, Rival("drawn", random), Ranked("others", ranked))
+    assert [c.name for c in found.controls] == ["weak", "baseline", "drawn (3 draws)", "others (rank 1 of 201)"]
+    assert found.weights.verdict == "holds"
+    assert found.method.verdict == "holds"
+    assert found.method.why.startswith("n = 3; ")
+    opposite = judged(draws, within("weak", weak), less=True)
+    assert (opposite.weights.verdict, opposite.method.verdict) == ("does not hold", "does not hold")
+
+
+def test_one_more_untrained_network_is_rarely_told_apart_from_the_others() -> None:
+    """Networks differ much more than half-samples do; the best of five would be beaten one time in six."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        own, *others = (rng.normal() + 0.1 * rng.normal(size=31) for _ in range(6))
+        found.append(control("untrained", own, others).p)
+    assert np.mean(np.array(found) < LEVEL) == pytest.approx(LEVEL, abs=0.03)
+    assert np.mean(np.array(found) > 1 - LEVEL) == pytest.approx(LEVEL, abs=0.03)
+    far = control("untrained", own + 100, others)
+    assert far.beaten
+    assert far.difference.value == pytest.approx(100 + own[0] - np.mean([draws[0] for draws in others]))
+    assert not control("untrained", own + 100, others, less=True).beaten
+    alone = control("untrained", own + 1, others[:1])  # one network: only the choice of images counts
+    apart = own + 1 - others[0]
+    assert alone.p == pytest.approx(stats.t.sf(apart[0] / apart[1:].std(ddof=1), len(apart) - 2))
