@@ -16,8 +16,9 @@ from tembed.common.plugins import load_plugins
 from tembed.lab.analysis.knock_outs import measure_knock_outs
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.loading import load
+from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.run import run_name
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 
 HERE = Path(__file__).parents[1]
 
@@ -30,13 +31,14 @@ def main() -> None:
     given = parser.parse_args()
     load_plugins(given.plugin)
     for run in given.runs:
-        trained = load_trained(run)
-        recipe = trained.recipe
+        network = load_network(run)
+        recipe = recipe_of(network)
         test = load(recipe.data, recipe.split, recipe.split_seed).test
         order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
         test = test.subset(order)  # images are stored by class, and the other image is to be of another one
-        images = Batches(test, len(test), mean=trained.mean, std=trained.std, augment=False).batch(0, 0)[0]
-        found = measure_knock_outs(trained.model, images, test.labels)
+        mean, std = network.description.normalisation
+        images = Batches(test, len(test), mean=mean, std=std, augment=False).batch(0, 0)[0]
+        found = measure_knock_outs(network, images, test.labels)
         path = given.out / f"{run_name(recipe)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"run": run_name(recipe), "seed": recipe.seed} | found.plain(), indent=1) + "\n")

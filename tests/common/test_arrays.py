@@ -10,8 +10,8 @@ from support.features import made_features, save_untrained
 from tembed.block import FeatureEmbedding
 from tembed.common.arrays import brief, briefly, probability
 from tembed.lab.data.loading import load
-from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
+from tembed.trained.weights_file import load as load_network
 
 
 def test_a_value_is_described_on_one_line() -> None:
@@ -41,8 +41,8 @@ def test_data_prints_its_size(tmp_path: Path) -> None:
     splits = load("tiny")
     assert repr(splits) == "Splits(tiny: 130 train, 30 val, 40 test images of 16x16, 10 classes, paper split 0)"
     assert repr(splits.test) == "ImageSet(40 images of 16x16, 10 classes)"
-    trained = load_trained(save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", splits.test.classes, 16))
-    assert repr(trained) == "Trained(rn26 on tiny, 10 classes, 16x16)"
+    network = load_network(save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", splits.test.classes, 16))
+    assert repr(network.description) == "Description(rn26 on tiny, 10 classes, 16x16)"
 
 
 def test_a_low_probability_is_not_written_as_zero() -> None:

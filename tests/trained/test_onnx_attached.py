@@ -11,10 +11,10 @@ from support.onnx import MEAN, STD, check_agreement, random_shapes, run, seasone
 from tembed.attachment.attaching import attach
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.trained_networks import load_trained
 from tembed.trained.hub import save_pretrained
 from tembed.trained.onnx_file import to_onnx
 from tembed.trained.weights_file import load
+from tembed.trained.weights_file import load as load_network
 
 CLASSES = ("cat", "dog", "ship")
 
@@ -63,13 +63,13 @@ def test_a_run_on_frozen_features_exports_and_saves_like_any_other(
 ) -> None:
     monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
     recipe = Recipe.from_preset("frozen", "tembed:rn20@stage2", "dots", epochs=1, batch_size=13, init="random")
-    trained = train(recipe, tmp_path / "run", root=worlds)
-    made = to_onnx(trained.folder, tmp_path / "x.onnx")
+    network = train(recipe, tmp_path / "run", root=worlds)
+    made = to_onnx(network.folder, tmp_path / "x.onnx")
     assert made.outputs == ("logits", "scores", "mixing")
     images = torch.rand(2, 3, 8, 12)
     found = run(onnxruntime.InferenceSession(made.path), images)
-    save_pretrained(load(trained.folder), tmp_path / "hub")
-    again = load_trained(tmp_path / "hub")
+    save_pretrained(load(network.folder), tmp_path / "hub")
+    again = load_network(tmp_path / "hub")
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (again.mean, again.std))
     with torch.no_grad():
         torch.testing.assert_close(found["logits"], again.model((images - mean) / std).logits, atol=1e-4, rtol=1e-4)

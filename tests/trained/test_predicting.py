@@ -19,9 +19,9 @@ from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.lab.data.readers.image_files import decode
 from tembed.lab.data.readers.pictures import find_files
-from tembed.lab.training.trained_networks import load_trained
 from tembed.trained import predicting as prediction
 from tembed.trained.predicting import BATCH, Prediction, each_prediction, predict
+from tembed.trained.weights_file import load as load_network
 
 CLASSES = ("plane", "car, truck", "犬", "dog")
 
@@ -53,7 +53,7 @@ def test_a_prediction_is_that_of_the_network(weights: Path, photos: Path) -> Non
     files = [photos / "0.png", photos / "1.png", photos / "deep" / "2.png"]
     found = predict(source, files)
     assert [one.name for one in found] == [str(file) for file in files]
-    model = load_trained(source).model
+    model = load_network(source)
     for one, file in zip(found, files, strict=True):
         pixels = torch.tensor(decode(file.read_bytes(), 16)).permute(2, 0, 1)[None]
         with torch.no_grad():

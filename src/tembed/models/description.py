@@ -47,6 +47,11 @@ class Description:
     weights_sha256: str | None = None
     """checksum of the weights, which tells whether they have changed since they were loaded"""
 
+    def __repr__(self) -> str:
+        data = f" on {self.recipe['data']}" if self.recipe and "data" in self.recipe else ""
+        size = f"{self.input_size}x{self.input_size}"
+        return f"Description({self.model or 'unknown network'}{data}, {len(self.classes)} classes, {size})"
+
     @property
     def seed(self) -> int:
         """The seed of the training; 0 if it is unknown."""

@@ -34,7 +34,7 @@ from tembed.lab.report.analysis_report import claim_elements, verdict_table, wri
 from tembed.lab.report.document import to_html, to_markdown
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 
 GROUPS = {"vehicles": ["plane", "car", "truck", "ship", "train"], "animals": ["bird", "fish", "cat", "dog", "horse"]}
 ODD = ("a|b", "<script>x</script>", "`tick`", "*star*", "two\nlines", "$x_$", "a_b_c", "&amp;", "[a](b)", "plain")
@@ -190,21 +190,21 @@ def test_too_few_patches_drop_the_maps_and_not_the_report(
 
 
 def test_cached_features_are_extracted_again_only_if_damaged(weights: Path, tmp_path: Path) -> None:
-    trained = load_trained(weights / "rn26-embed.safetensors")
+    network = load_network(weights / "rn26-embed.safetensors")
     images = load("tiny").test
-    first = cached_features(trained, images, tmp_path)
+    first = cached_features(network, images, tmp_path)
     (path,) = tmp_path.iterdir()
     recorder = Recorder()
-    again = cached_features(trained, images, tmp_path, progress=recorder)
+    again = cached_features(network, images, tmp_path, progress=recorder)
     assert not recorder.tasks
     np.testing.assert_array_equal(first.block_output, again.block_output)
     assert (again.map_size, again.window, again.key) == (first.map_size, first.window, first.key)
-    cached_features(trained, images.subset(torch.arange(10)), tmp_path)
+    cached_features(network, images.subset(torch.arange(10)), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    repaired = cached_features(trained, images, tmp_path, progress=recorder)
+    repaired = cached_features(network, images, tmp_path, progress=recorder)
     assert "again" in recorder.lines[0]
     np.testing.assert_array_equal(first.block_output, repaired.block_output)
 
@@ -214,15 +214,15 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     """The embedding leaves out DenseNet's bias, so that it is the mixture of the class vectors."""
     images = load("tiny").test
     path = save_untrained(tmp_path / "w.safetensors", model, "tiny", images.classes, 16)
-    trained = load_trained(path)
-    block = trained.model.block
+    network = load_network(path)
+    block = network.block
     assert block is not None
     if block.values.bias is not None:
         torch.nn.init.normal_(block.values.bias)
-    found = extract_features(trained, images.subset(torch.arange(3)))
+    found = extract_features(network, images.subset(torch.arange(3)))
     pixels = (images.images[:3] / 255 - 0.5) / 0.25
     with torch.no_grad():
-        trace = trained.model.trace(pixels)
+        trace = network.trace(pixels)
     assert trace.softmax is not None
     assert found.softmax is not None
     assert found.embedding is not None

@@ -13,10 +13,10 @@ from tembed.lab.analysis.compared_runs import baseline_of, compared_models, seed
 from tembed.lab.analysis.untrained import untrained
 from tembed.lab.claims import measure_claims
 from tembed.lab.data.loading import load
-from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.trained_networks import load_trained
+from tembed.lab.training.recipe import Recipe, recipe_of
 from tembed.models import registry
 from tembed.models.registry import create_model, register_model
+from tembed.trained.weights_file import load as load_network
 from tembed.trained.weights_file import save_weights
 
 
@@ -42,8 +42,8 @@ def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
         description = made_description(recipe, classes, 16)
         path = folder / f"{model}-{seed}.safetensors"
         save_weights(path, network.state_dict(), description)
-        blank = untrained(load_trained(path), splits.train, 100 + seed)
-        save_weights(path, blank.model.state_dict(), description)
+        blank = untrained(load_network(path), splits.train, 100 + seed)
+        save_weights(path, blank.state_dict(), description)
         found[f"{model}-{seed}"] = path
     return found
 
@@ -51,7 +51,7 @@ def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
 def test_runs_are_sorted_into_seeds_of_four_kinds(runs: dict[str, Path]) -> None:
     source = runs["rn26-embed-0"]
     names = ("rn26-embed-1", "rn26-2", "rn26-aux-0", "rn26-embed-2", "rn26-1", "rn26-1x1-0")
-    found = sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name] for name in names])
+    found = sort_runs(source, load_network(source), runs["rn26-0"], [runs[name] for name in names])
     assert [[Path(source).stem for source, _ in kind] for kind in found.values()] == [
         ["rn26-embed-0", "rn26-embed-1", "rn26-embed-2"],
         ["rn26-0", "rn26-2", "rn26-1"],
@@ -59,14 +59,14 @@ def test_runs_are_sorted_into_seeds_of_four_kinds(runs: dict[str, Path]) -> None
         ["rn26-1x1-0"],
     ]
     assert seed_counts(found) == "3 of the run, 3 of the baseline, 1 -aux, 1 -1x1"
-    alone = sort_runs(source, load_trained(source), None, [runs["rn26-1"]])
+    alone = sort_runs(source, load_network(source), None, [runs["rn26-1"]])
     assert [Path(source).stem for source, _ in alone["baseline"]] == ["rn26-1"]
 
 
 def test_seeds_of_an_analysed_aux_network_are_seeds_of_the_run(runs: dict[str, Path]) -> None:
     """Its name is that of the kind -aux as well."""
     source = runs["rn26-aux-0"]
-    found = sort_runs(source, load_trained(source), runs["rn26-0"], [runs["rn26-aux-1"]])
+    found = sort_runs(source, load_network(source), runs["rn26-0"], [runs["rn26-aux-1"]])
     assert [Path(source).stem for source, _ in found["run"]] == ["rn26-aux-0", "rn26-aux-1"]
     assert found["-aux"] == []
 
@@ -113,17 +113,17 @@ def test_a_registered_network_is_compared_with_its_own_baseline(monkeypatch: pyt
 def test_a_run_that_is_no_further_seed_is_refused(runs: dict[str, Path], name: str, message: str) -> None:
     source = runs["rn26-embed-0"]
     with pytest.raises(TembedError, match=message):
-        sort_runs(source, load_trained(source), runs["rn26-0"], [runs[name]])
+        sort_runs(source, load_network(source), runs["rn26-0"], [runs[name]])
 
 
 def test_another_recipe_with_the_same_seed_is_told_by_its_recipe(runs: dict[str, Path], tmp_path: Path) -> None:
     source = runs["rn26-embed-7"]
-    recipe = replace(load_trained(source).recipe, lr=0.3)
+    recipe = replace(recipe_of(load_network(source)), lr=0.3)
     other = tmp_path / "other.safetensors"
-    description = made_description(recipe, load_trained(source).classes, 16)
-    save_weights(other, load_trained(source).model.state_dict(), description)
+    description = made_description(recipe, load_network(source).description.classes, 16)
+    save_weights(other, load_network(source).state_dict(), description)
     with pytest.raises(TembedError, match=r"differ in more than the seed \(lr: 0.2, not 0.3\)"):
-        sort_runs(source, load_trained(source), None, [other])
+        sort_runs(source, load_network(source), None, [other])
 
 
 def test_untrained_networks_hold_no_claim_about_learning(

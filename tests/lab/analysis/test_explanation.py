@@ -21,9 +21,10 @@ from tembed.lab.analysis.explanation_files import write_explanations
 from tembed.lab.analysis.figures import figure, figure_png
 from tembed.lab.analysis.heat_map import FADED, overlay, patch_centres, smooth_map
 from tembed.lab.data.readers.image_files import fitted
+from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.run import Run
-from tembed.lab.training.trained_networks import load_trained
 from tembed.models.registry import create_model
+from tembed.trained.weights_file import load as load_network
 
 NAMES = ("plane", "car", "bird", "cat", "$x_$", "dog", "Tibetan mastiff", "Würstchen", "犬", "a very long name " * 4)
 
@@ -212,7 +213,7 @@ def test_images_of_any_size_and_kind_are_explained(weights: Path, tmp_path: Path
     np.testing.assert_allclose(one.probabilities, output.logits.softmax(1)[0].detach(), atol=1e-4)
     best = int(one.scores[1, 2].argmax())
     assert one.mixture(1, 2).startswith(f"{one.scores[1, 2].max():.1f} {one.classes[best]}")
-    assert len(explain(load_trained(weights), tmp_path)) == 2, "a folder stands for its images"
+    assert len(explain(load_network(weights), tmp_path)) == 2, "a folder stands for its images"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_a_model_that_was_not_loaded_is_refused() -> None:
 def test_an_open_run_is_a_source(weights: Path, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.folder.mkdir()
-    run.assign(load_trained(weights).recipe)
+    run.assign(recipe_of(load_network(weights)))
     run.best_path.write_bytes(weights.read_bytes())
     pixels = np.zeros((16, 16, 3), np.uint8)
     assert explain(run, [pixels])[0].verdict == explain(weights, [pixels])[0].verdict
@@ -300,15 +301,15 @@ def test_explanations_are_made_one_at_a_time(weights: Path) -> None:
 def test_a_photograph_becomes_a_square_as_the_training_images_did(
     weights: Path, fit: str, box: tuple[int, ...], note: str
 ) -> None:
-    trained = load_trained(weights)
-    trained = replace(trained, about=trained.about | {"fit": fit})
+    network = load_network(weights)
+    network.description = replace(network.description, fit=fit)
     pixels = np.random.default_rng(0).integers(0, 256, (24, 40, 3), np.uint8)
-    (one,) = explain(trained, pixels)
+    (one,) = explain(network, pixels)
     assert one.box == box
     assert one.note == f"40x24 pixels, {note}: 16x16"
-    expected = fitted(Image.fromarray(pixels), 16, trained.fit)
+    expected = fitted(Image.fromarray(pixels), 16, network.description.fit)
     np.testing.assert_array_equal(one.image, np.asarray(expected))
     inside = ~np.isnan(one.heat())
     assert inside.all() == (fit != "crop")
     one.figure()
-    np.testing.assert_allclose(tembed.predict(trained, pixels)[0].probabilities, one.probabilities, atol=1e-5)
+    np.testing.assert_allclose(tembed.predict(network, pixels)[0].probabilities, one.probabilities, atol=1e-5)

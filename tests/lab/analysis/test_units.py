@@ -14,7 +14,8 @@ from torch import nn
 
 from tembed.lab.analysis.units import BLOCK, LIMIT, SIDE, TOLERANCE, measure_points, measure_units
 from tembed.lab.data.loading import load
-from tembed.lab.training.trained_networks import Trained, load_trained
+from tembed.trained.weights_file import AnyNetwork
+from tembed.trained.weights_file import load as load_network
 
 
 def norm(kernels: int, seed: int = 0) -> nn.BatchNorm2d:
@@ -105,15 +106,15 @@ def test_units_are_where_bn_relu_follows_a_3x3_convolution(
     root: Path, tmp_path: Path, model: str, units: int, kernels: list[int]
 ) -> None:
     images = load("tiny", root=root).test
-    trained = load_trained(save_untrained(tmp_path / "w.safetensors", model, "tiny", images.classes, 16))
-    found = measure_units(trained, images.subset(torch.arange(7)))
+    network = load_network(save_untrained(tmp_path / "w.safetensors", model, "tiny", images.classes, 16))
+    found = measure_units(network, images.subset(torch.arange(7)))
     assert [unit.kernels for unit in found] == kernels
     assert len(found) == units
     for unit in found:
         assert unit.points.eta.shape == (7, SIDE * SIDE)
     if model == "rn26-embed":
         assert [unit.name for unit in found][5:8] == ["stage3.1", BLOCK, "stage4.0"]
-    assert not [m for m in trained.model.modules() if m._forward_hooks]
+    assert not [m for m in network.modules() if m._forward_hooks]
 
 
 def test_normalisations_of_one_module_are_units_of_their_own(root: Path, tmp_path: Path) -> None:
@@ -123,19 +124,19 @@ def test_normalisations_of_one_module_are_units_of_their_own(root: Path, tmp_pat
     widths, layers = (8, 16, 12), [nn.Conv2d(3, 4, 1)]
     for read, written in zip((4, *widths), widths, strict=False):
         layers += [nn.Conv2d(read, written, 3, 2, 1), nn.BatchNorm2d(written), nn.ReLU()]
-    trained: Trained = dataclasses.replace(load_trained(path), model=nn.Sequential(*layers))
-    found = measure_units(trained, images)
+    network: AnyNetwork = dataclasses.replace(load_network(path), model=nn.Sequential(*layers))
+    found = measure_units(network, images)
     assert [(unit.name, unit.kernels) for unit in found] == [("2", 8), ("5", 16), ("8", 12)]
     assert [unit.points.eta.shape for unit in found] == [(7, 16), (7, 16), (7, 4)]
 
 
 def test_the_activations_of_a_unit_are_those_of_its_convolution(root: Path, tmp_path: Path) -> None:
     images = load("tiny", root=root).train.subset(torch.arange(60))  # two batches
-    trained = load_trained(save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", images.classes, 16))
+    network = load_network(save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", images.classes, 16))
     seen = []
-    unit: nn.Module = trained.model.stage2[1]
+    unit: nn.Module = network.stage2[1]
     hook = unit.match.register_forward_hook(lambda module, inputs, output: seen.append(output.clone()))
-    found = {unit.name: unit for unit in measure_units(trained, images)}["stage2.1"]
+    found = {unit.name: unit for unit in measure_units(network, images)}["stage2.1"]
     hook.remove()
     expected = measure_points(unit.maximizer, torch.cat(seen))
     np.testing.assert_allclose(found.points.eta, expected["eta"], rtol=1e-5)

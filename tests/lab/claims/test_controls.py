@@ -16,7 +16,7 @@ from tembed.lab.analysis.untrained import untrained
 from tembed.lab.claims.controls import random_class_vectors, spatial_mean, with_embedding
 from tembed.lab.claims.other_groupings import other_groupings, other_pairs, pair_sets
 from tembed.lab.data.loading import load
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 
 LABELS = np.repeat(np.arange(4), 3)
 
@@ -92,11 +92,11 @@ def test_an_untrained_network_has_other_weights_and_the_statistics_of_the_data(t
     store_world(tmp_path, "tiny", 200, 16)
     splits = load("tiny", root=tmp_path)
     path = save_untrained(tmp_path / "w.safetensors", "rn26-embed", "tiny", splits.test.classes, 16)
-    trained = load_trained(path)
+    network = load_network(path)
     state = torch.random.get_rng_state()
-    first, again, second = (untrained(trained, splits.train, seed) for seed in (5, 5, 6))
+    first, again, second = (untrained(network, splits.train, seed) for seed in (5, 5, 6))
     assert torch.equal(state, torch.random.get_rng_state())
-    weights = [one.model.stage3.state_dict() for one in (trained, first, again, second)]
+    weights = [one.stage3.state_dict() for one in (network, first, again, second)]
     name = next(name for name, tensor in weights[0].items() if tensor.ndim == 4)
     assert torch.equal(weights[1][name], weights[2][name])
     assert not torch.equal(weights[1][name], weights[3][name])

@@ -36,7 +36,7 @@ def message(tab: Tab, path: Path) -> str:
 
 
 def test_the_browser_computes_what_torch_computes(tab: Tab, analysis: Analysis, tmp_path: Path) -> None:
-    pixels, trained = analysis.images[7], analysis.trained
+    pixels, network = analysis.images[7], analysis.network
     path = tmp_path / "<img src=x onerror=alert(4)>.png"
     Image.fromarray(pixels).save(path)
     tab.choose("#panel-drop .file", path)
@@ -59,7 +59,7 @@ def test_the_browser_computes_what_torch_computes(tab: Tab, analysis: Analysis, 
     near = tab.run("tembed.page.panels.get('drop').cells.map((one) => one.near[0].distance)")
     scale = np.linalg.norm(features.embedding, axis=1).mean()  # type: ignore[arg-type]
     assert max(near) < 1e-3 * scale
-    assert trained.model.training is False
+    assert network.training is False
 
 
 def test_patches_land_at_the_mean_of_their_five_nearest(tab: Tab, analysis: Analysis, tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_patches_land_at_the_mean_of_their_five_nearest(tab: Tab, analysis: Anal
     tab.choose("#panel-drop .file", tmp_path / "noise.png")
     tab.wait("(document.querySelector('#panel-drop .result h3') || {}).textContent === 'noise.png'")
     tab.rest()
-    trained = analysis.trained
-    mean, std = (torch.tensor(triple).view(3, 1, 1) for triple in (trained.mean, trained.std))
+    network = analysis.network
+    mean, std = (torch.tensor(triple).view(3, 1, 1) for triple in (network.description.mean, network.description.std))
     middle = torch.from_numpy(pixels[4:20]).permute(2, 0, 1) / 255
     with torch.no_grad():
-        trace = trained.model.trace(((middle - mean) / std)[None])
+        trace = network.trace(((middle - mean) / std)[None])
     assert trace.embedding is not None
     vectors = trace.embedding[0].flatten(1).T.numpy()
     known, places = analysis.features.embedding, np.array(tab.run("[...tembed.page.map.layout]")).reshape(-1, 2) / 65535
@@ -98,7 +98,7 @@ def test_a_translucent_picture_lies_on_white(tab: Tab, analysis: Analysis, tmp_p
     Image.fromarray(clear, "RGBA").save(tmp_path / "clear.png")
     tab.choose("#panel-drop .file", tmp_path / "clear.png")
     tab.wait("(document.querySelector('#panel-drop .result h3') || {}).textContent === 'clear.png'")
-    (expected,) = predict(analysis.trained, [tmp_path / "clear.png"])
+    (expected,) = predict(analysis.network, [tmp_path / "clear.png"])
     bars = [float(number) for number in texts(tab, "#panel-drop .bar .number")]
     np.testing.assert_allclose(bars, expected.probabilities, atol=0.03)  # the browser rounds premultiplied colours
 

@@ -25,7 +25,7 @@ from tembed.lab.report.evaluation_report import class_tables, default_out, write
 from tembed.lab.report.evaluation_sheet import TILE, patch_scores, worst_sheet
 from tembed.lab.training.evaluation import Detailed, evaluate, evaluate_in_detail
 from tembed.lab.training.prediction_measures import ClassMeasure, Predictions
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 
 CLASSES = ("Ibizan hound", "Tibetan mastiff", "Würstchen, 犬 | <b>")
 
@@ -62,16 +62,16 @@ def test_the_details_add_up_to_the_evaluation(folder: Path, detailed: Detailed) 
     assert repr(detailed).startswith("Detailed(rn26-embed on photos, train: ")
     for file, label in zip(found.files, found.labels, strict=True):
         assert file.split("/")[0] == found.classes[label], "each name belongs to its image"
-    trained = load_trained(source)
+    network = load_network(source)
     batch = (detailed.images.images[:4].float() / 255 - 0.5) / 0.25
     with torch.no_grad():
-        output = trained.model(batch.contiguous(memory_format=torch.channels_last))
+        output = network(batch.contiguous(memory_format=torch.channels_last))
     assert output.scores is not None
     assert found.patches is not None
     np.testing.assert_allclose(found.patches[:4], output.scores.softmax(1).mean((2, 3)), atol=1e-3)
     batch = (detailed.images.images.float() / 255 - 0.5) / 0.25
     with torch.no_grad():
-        scores = trained.model(batch.contiguous(memory_format=torch.channels_last)).scores
+        scores = network(batch.contiguous(memory_format=torch.channels_last)).scores
     assert scores is not None
     truth = detailed.images.labels[:, None, None].expand(-1, *scores.shape[2:])
     own = scores.log_softmax(1).gather(1, truth[:, None])
@@ -80,10 +80,10 @@ def test_the_details_add_up_to_the_evaluation(folder: Path, detailed: Detailed) 
 
 
 def test_a_source_may_be_a_loaded_model(folder: Path) -> None:
-    trained = load_trained(folder / "rn26.safetensors")
+    network = load_network(folder / "rn26.safetensors")
     expected = evaluate(folder / "rn26.safetensors", root=folder / "data")
-    assert evaluate(trained.model, root=folder / "data") == expected == evaluate(trained, root=folder / "data")
-    assert evaluate_in_detail(trained, root=folder / "data").predictions.patches is None
+    assert evaluate(network, root=folder / "data") == expected
+    assert evaluate_in_detail(network, root=folder / "data").predictions.patches is None
 
 
 def test_the_command_writes_the_report(

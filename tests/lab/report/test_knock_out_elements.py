@@ -13,7 +13,7 @@ from tembed.lab.analysis.knock_outs import NO_EMBEDDING, OTHERS, KnockOut, Knock
 from tembed.lab.data.loading import load
 from tembed.lab.report.document import to_html, to_markdown
 from tembed.lab.report.knock_out_elements import knock_out_elements, training_history
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 
 OUT = {NO_EMBEDDING: KnockOut(0.88, 0.01, 0.002, 0.00001), OTHERS: KnockOut(0.885, 0.005, 0.004, 0.3, 3)}
 SIGNS = KnockOuts(4000, 0.89, 0.014, OUT, 0.25, (1.0, 2.0, 3.0), (0.5, 0.25), -0.125)
@@ -63,7 +63,7 @@ def test_trained_weights_are_measured_on_random_images(tmp_path: Path, monkeypat
     store_world(tmp_path, "tiny", 400, 8)
     images = load("tiny", root=tmp_path).test
     images = images.subset(images.labels.argsort())
-    trained = load_trained(save_untrained(tmp_path / "w.safetensors", "rn26-embed", "tiny", images.classes, 8))
+    network = load_network(save_untrained(tmp_path / "w.safetensors", "rn26-embed", "tiny", images.classes, 8))
     seen = []
 
     def measure(model: object, fetch: signs.Fetch, labels: object, *rest: object) -> None:
@@ -71,7 +71,7 @@ def test_trained_weights_are_measured_on_random_images(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(signs, "_measure", measure)
     monkeypatch.setattr(signs, "IMAGES", 30)
-    trained_knock_outs(trained, images)
+    trained_knock_outs(network, images)
     ((labels, fetch),) = seen
     assert len(labels) == 30
     assert len(labels.unique()) >= 8

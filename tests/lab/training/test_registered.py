@@ -18,11 +18,11 @@ from tembed.common.progress import Progress
 from tembed.lab import data
 from tembed.lab.training.loop import train
 from tembed.lab.training.optimizers import optimizer_names, register_optimizer
-from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.recipe import Recipe, recipe_of
 from tembed.lab.training.run import Run, checkpoint_digest, run_name
-from tembed.lab.training.trained_networks import load_trained
 from tembed.models.network import Network
 from tembed.models.registry import register_model
+from tembed.trained.weights_file import load as load_network
 
 pytestmark = pytest.mark.usefixtures("registries")
 
@@ -50,7 +50,7 @@ def test_a_network_with_scores_trains_with_the_patch_loss(build: Any, tmp_path: 
     (record,) = run.metrics
     assert record["patches"] > 0
     assert record["loss"] == pytest.approx(0.75 * record["head"] + 0.25 * record["patches"])
-    assert load_trained(run.folder).recipe.weight == 0.25
+    assert recipe_of(load_network(run.folder)).weight == 0.25
 
 
 def test_a_network_without_scores_refuses_a_weight() -> None:
@@ -116,7 +116,7 @@ def test_a_maximizers_own_constant_is_part_of_the_recipe(tmp_path: Path) -> None
     line = "rn20 --data dots --maximizer tempered --epochs 1 --constants temperature 0.5"
     assert parse(line.split()).recipe == recipe
     run = train(recipe, tmp_path / "run")
-    chosen = [module for module in load_trained(run.folder).model.modules() if isinstance(module, Tempered)]
+    chosen = [module for module in load_network(run.folder).modules() if isinstance(module, Tempered)]
     assert {(module.temperature, module.eta) for module in chosen} == {(0.5, 3.0)}
 
 

@@ -13,9 +13,9 @@ from tembed.lab.grid.grid_file import builtin_names, load_grid
 from tembed.lab.training import environment as environment_module
 from tembed.lab.training.environment import HARDWARE, changes, environment
 from tembed.lab.training.loop import train
-from tembed.lab.training.recipe import Recipe
+from tembed.lab.training.recipe import Recipe, recipe_of
 from tembed.lab.training.run import Run, default_folder, run_name, save_summary
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 from tembed.trained.weights_file import shipped
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -164,14 +164,14 @@ def test_a_run_that_is_not_finished_has_no_summary(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_weights_are_those_of_a_recorded_run(name: str) -> None:
-    trained = load_trained(name)
-    recipe = trained.recipe
+    network = load_network(name)
+    recipe = recipe_of(network)
     record = json.loads((RESULTS / f"{run_name(recipe)}.json").read_text())
     assert shipped()[name].stat().st_size < 3_000_000
     assert f"{recipe.model}/{recipe.data}" == name
-    assert trained.about["epoch"] == record["result"]["best_epoch"]
-    assert trained.about["val_accuracy"] == record["result"]["val_accuracy"]
-    assert trained.about["data_sha256"] == record["data_sha256"]
+    assert network.description.epoch == record["result"]["best_epoch"]
+    assert network.description.val_accuracy == record["result"]["val_accuracy"]
+    assert network.description.data_sha256 == record["data_sha256"]
     assert Recipe.from_plain({k: v for k, v in record["recipe"].items() if k != "preset"}) == recipe
 
 

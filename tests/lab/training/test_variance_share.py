@@ -15,9 +15,9 @@ from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import train
 from tembed.lab.training.process_group import ProcessGroup
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.trained_networks import load_trained
 from tembed.lab.training.variance_share import measured_share
 from tembed.models.registry import create_model
+from tembed.trained.weights_file import load as load_network
 
 DOTS = Recipe("rn26-embed", "dots", epochs=2, batch_size=16)
 
@@ -98,8 +98,8 @@ def test_training_logs_the_share_on_all_validation_images_and_is_otherwise_uncha
     (record,) = run.metrics
     inputs = load_inputs(DOTS.complete())
     images = torch.cat([images for images, _ in inputs.val.epoch(0)])
-    trained = load_trained(run.folder)  # of the only epoch
-    assert record["variance_share"] == pytest.approx(plain_share(trained.model, images), rel=1e-4)
+    network = load_network(run.folder)  # of the only epoch
+    assert record["variance_share"] == pytest.approx(plain_share(network, images), rel=1e-4)
     assert f"f' {100 * record['variance_share']:.1f} % of the block's variance, rate" in epoch_line(record, 1)
 
     @dataclasses.dataclass
@@ -112,7 +112,7 @@ def test_training_logs_the_share_on_all_validation_images_and_is_otherwise_uncha
 
     monkeypatch.setattr("tembed.lab.training.loop.measured_share", lambda model: Nothing())
     without = train(dataclasses.replace(DOTS, epochs=1), tmp_path / "without")
-    weights, expected = trained.model.state_dict(), load_trained(without.folder).model.state_dict()
+    weights, expected = network.state_dict(), load_network(without.folder).state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
     assert without.result is not None
     assert run.result is not None

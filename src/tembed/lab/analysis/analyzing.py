@@ -27,9 +27,10 @@ from tembed.lab.analysis.words import WORDS, Words, find_words
 from tembed.lab.data.catalogue import Dataset, dataset
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
-from tembed.lab.training.trained_networks import Trained, as_trained
+from tembed.lab.training.recipe import recipe_of
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.registry import model_info
+from tembed.trained.weights_file import AnyNetwork, as_network
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Analysis:
     ``cache``: the folder that keeps features and t-SNE maps.
     """
 
-    trained: Trained
+    network: AnyNetwork
     source: str
     baseline_source: str | None
     sources: ByKind[Named]
@@ -58,7 +59,7 @@ class Analysis:
 
     def __repr__(self) -> str:
         points = f"{len(self.features.image_of):,} points of {len(self.sample):,} images"
-        return f"Analysis({self.source}, {self.trained.recipe.model} on {self.data}: {points})"
+        return f"Analysis({self.source}, {self.network.description.model} on {self.data}: {points})"
 
     @property
     def features(self) -> Features:
@@ -71,9 +72,9 @@ class Analysis:
         return next(iter(self.given.get(BASELINE, ())), None)
 
     @cached_property
-    def untrained(self) -> list[Trained]:
+    def untrained(self) -> list[AnyNetwork]:
         """The network of the run, untrained."""
-        return untrained_networks(self.trained, self.calibration)
+        return untrained_networks(self.network, self.calibration)
 
     @cached_property
     def networks(self) -> ByKind[Features]:
@@ -83,12 +84,12 @@ class Analysis:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.trained.classes
+        return self.network.description.classes
 
     @property
     def data(self) -> str:
         """The name of the dataset."""
-        return self.trained.recipe.data
+        return recipe_of(self.network).data
 
     @property
     def dataset(self) -> Dataset:
@@ -126,12 +127,12 @@ class Analysis:
     @property
     def map_titles(self) -> dict[str, str]:
         """What the maps of Fig. 5 show, by their names."""
-        before, after = block_ends(self.trained.recipe.model)
+        before, after = block_ends(self.network.description.model)
         titles = {"block input": f"block input ({before})", "block output": f"block output ({after})"}
-        for source, trained in self.sources.get(BASELINE, ())[:1]:
+        for source, network in self.sources.get(BASELINE, ())[:1]:
             name = Path(source).name if Path(source).exists() else source  # shipped weights are no path
             short = within(name, 2.3, 10, keep_end=True)
-            titles["baseline"] = f"baseline ({short}), {block_ends(trained.recipe.model)[1]}"
+            titles["baseline"] = f"baseline ({short}), {block_ends(network.description.model)[1]}"
         return titles
 
     @cached_property
@@ -157,7 +158,7 @@ class Analysis:
     @cached_property
     def knock_outs(self) -> KnockOuts:
         """Whether the block is at work, on random test images."""
-        return trained_knock_outs(self.trained, self.test_images, self.seed, self.progress, fast=self.fast_maps)
+        return trained_knock_outs(self.network, self.test_images, self.seed, self.progress, fast=self.fast_maps)
 
     @cached_property
     def units(self) -> ByKind[list[Unit]]:
@@ -225,36 +226,37 @@ def analyze(
     ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
     progress = progress or SILENT
-    trained = as_trained(source, accelerator)
-    recipe = trained.recipe
+    network = as_network(source, accelerator)
+    recipe = recipe_of(network)
     if not model_info(recipe.model).has_scores:
         raise TembedError(
             f"{source} is {recipe.model}, which has no block and so no patch scores to look at: give a run of an "
             "-embed or -aux network, and this one as `baseline`"
         )
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
-    _check_data(trained, source, splits.test, splits.sha256, progress)
+    _check_data(network, source, splits.test, splits.sha256, progress)
     groups = find_groups(recipe.data, groups)
     if groups is not None:
-        group_labels(groups, trained.classes)  # refuses a wrong grouping before any work
+        group_labels(groups, network.description.classes)  # refuses a wrong grouping before any work
     if images_per_class is None:
         images = default_sample(splits.test, seed, progress, fast=fast_maps)
     else:
         images = sample(splits.test, images_per_class, seed)
-    sources = sort_runs(source, trained, baseline, also)
-    device = next(trained.model.parameters()).device
+    sources = sort_runs(source, network, baseline, also)
+    device = next(network.parameters()).device
     for _, other in itertools.chain(*sources.values()):
-        other.model.to(device)
+        other.to(device)
     for name, other in sources[BASELINE]:
-        if model_info(other.recipe.model).has_block:
-            progress.say(f"note: the baseline {name} is {other.recipe.model}, which has the block too")
+        model = other.description.model
+        if model_info(model).has_block:
+            progress.say(f"note: the baseline {name} is {model}, which has the block too")
     folder = None if cache is None else Path(cache)
     given = {
         kind: [features_of(one, images, seed, folder, progress) for _, one in found] for kind, found in sources.items()
     }
     _check_maps(sources, given)
     return Analysis(
-        trained=trained,
+        network=network,
         source=str(source),
         baseline_source=next((name for name, _ in sources[BASELINE]), None),
         sources=sources,
@@ -279,7 +281,7 @@ def block_ends(model: str) -> tuple[str, str]:
 
 
 def features_of(
-    network: Trained, images: ImageSet, seed: int, cache: Path | None, progress: Progress = SILENT
+    network: AnyNetwork, images: ImageSet, seed: int, cache: Path | None, progress: Progress = SILENT
 ) -> Features:
     """The features of a network on these images, from the cache if there is one."""
     if cache is None:
@@ -287,11 +289,13 @@ def features_of(
     return cached_features(network, images, cache, seed, progress)
 
 
-def _check_data(trained: Trained, source: object, images: ImageSet, sha256: str, progress: Progress) -> None:
-    if images.classes != trained.classes:
-        raise TembedError(f"{trained.recipe.data} does not have the classes that {source} was trained on")
-    if trained.about.get("data_sha256") != sha256:
-        progress.say(f"warning: {trained.recipe.data} is not the copy that {source} was trained on (sha256 {sha256})")
+def _check_data(network: AnyNetwork, source: object, images: ImageSet, sha256: str, progress: Progress) -> None:
+    if images.classes != network.description.classes:
+        raise TembedError(f"{recipe_of(network).data} does not have the classes that {source} was trained on")
+    if network.description.data_sha256 != sha256:
+        progress.say(
+            f"warning: {recipe_of(network).data} is not the copy that {source} was trained on (sha256 {sha256})"
+        )
 
 
 def _check_maps(sources: ByKind[Named], given: ByKind[Features]) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from tembed.common.errors import TembedError
-from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.trained_networks import Trained, load_trained
+from tembed.lab.training.recipe import Recipe, recipe_of
 from tembed.models.foreign import is_foreign, with_block
 from tembed.models.registry import canonical_name, list_models, model_info
+from tembed.trained.weights_file import AnyNetwork
+from tembed.trained.weights_file import load as load_network
 
 RUN, BASELINE, UNTRAINED = "run", "baseline", "untrained"
 KINDS = {RUN: "run", BASELINE: "baseline", "-aux": "aux", "-1x1": "one_by_one"}
@@ -20,7 +21,7 @@ T = TypeVar("T")
 ByKind = Mapping[str, Sequence[T]]
 """What there is of each network, by kind; the first of each kind first. A kind may be missing."""
 Source = str | Path
-Named = tuple[str, Trained]
+Named = tuple[str, AnyNetwork]
 """Where a network comes from, and the network."""
 
 
@@ -39,25 +40,26 @@ def seed_counts(networks: ByKind[object]) -> str:
     return ", ".join(f"{len(found)} {named[kind]}" for kind, found in networks.items() if found)
 
 
-def sort_runs(source: Source, trained: Trained, baseline: Source | None, also: Sequence[Source]) -> ByKind[Named]:
+def sort_runs(source: Source, network: AnyNetwork, baseline: Source | None, also: Sequence[Source]) -> ByKind[Named]:
     """The analysed run, its baseline, and each of ``also`` as a further seed of one of the `KINDS`.
 
     The first network without a block in ``also`` is the baseline if no other one is given.
     """
     found: dict[str, list[Named]] = {kind: [] for kind in KINDS}
-    found[RUN].append((str(source), trained))
-    models = compared_models(trained.recipe.model)
+    found[RUN].append((str(source), network))
+    models = compared_models(network.description.model)
     if baseline is not None:
-        first = load_trained(baseline)
+        first = load_network(baseline)
         _add(found[BASELINE], str(baseline), first, found[RUN][0], "the baseline")
-        models[BASELINE] = canonical_name(first.recipe.model)
+        models[BASELINE] = canonical_name(first.description.model)
     kinds = {model: kind for kind, model in models.items()} | {models[RUN]: RUN}
     for one in also:
-        other = load_trained(one)
-        kind = kinds.get(canonical_name(other.recipe.model))
+        other = load_network(one)
+        model = canonical_name(other.description.model)
+        kind = kinds.get(model)
         if kind is None:
             known = ", ".join(dict.fromkeys(models.values()))
-            raise TembedError(f"`also` names {one}, a run of {other.recipe.model}: it can name seeds of {known}")
+            raise TembedError(f"`also` names {one}, a run of {model}: it can name seeds of {known}")
         _add(found[kind], str(one), other, found[RUN][0], "`also`:")
     return found
 
@@ -83,23 +85,24 @@ def baseline_of(model: str) -> str:
     return next((stem for stem in stems if stem in registered and not model_info(stem).has_scores), parts[0])
 
 
-def _add(kind: list[Named], source: str, other: Trained, run: Named, what: str) -> None:
+def _add(kind: list[Named], source: str, other: AnyNetwork, run: Named, what: str) -> None:
     """Add a network to the ones of its kind, if it can be compared with the run and is a seed of its own."""
-    first, trained = run
-    ours, theirs = trained.recipe, other.recipe
-    if theirs.data != ours.data or other.classes != trained.classes:
+    first, network = run
+    ours, theirs = recipe_of(network), recipe_of(other)
+    if theirs.data != ours.data or other.description.classes != network.description.classes:
         raise TembedError(
             f"{what} {source} was trained on {theirs.data}, {first} on {ours.data}: compare runs on one dataset"
         )
     if (theirs.split, theirs.split_seed) != (ours.split, ours.split_seed):
         raise TembedError(f"{what} {source} was trained on a different split than {first}")
     for known, earlier in kind:
-        if different := _differences(earlier.recipe, theirs):
+        seed = recipe_of(earlier)
+        if different := _differences(seed, theirs):
             raise TembedError(
                 f"{what} {source} is not a seed of {known}, because their recipes differ in more than the seed "
                 f"({different}): compare seeds of one recipe"
             )
-        if earlier.recipe.seed == theirs.seed:
+        if seed.seed == theirs.seed:
             raise TembedError(f"{what} {source} has the same recipe and seed as {known}: leave one of them out")
     kind.append((source, other))
 

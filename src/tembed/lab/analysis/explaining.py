@@ -14,8 +14,8 @@ from tembed.lab.analysis.figures import mixture
 from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.readers.pictures import Given, Picture, all_given, read_picture
-from tembed.lab.training.trained_networks import Source, Trained, as_trained, named
 from tembed.models.registry import model_info
+from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Explanation:
         return f"Explanation({self.name}: {self.verdict}; {height}x{width} patches, {len(self.classes)} classes)"
 
 
-def explain(source: Source, images: Given | Iterable[Given], *, accelerator: str = "auto") -> list[Explanation]:
+def explain(source: Loadable, images: Given | Iterable[Given], *, accelerator: str = "auto") -> list[Explanation]:
     """Explain pictures of any size with a trained network.
 
     Args:
@@ -142,38 +142,40 @@ def explain(source: Source, images: Given | Iterable[Given], *, accelerator: str
 
 
 def each_explanation(
-    source: Source, images: Given | Iterable[Given], *, accelerator: str = "auto", broken: list[str] | None = None
+    source: Loadable, images: Given | Iterable[Given], *, accelerator: str = "auto", broken: list[str] | None = None
 ) -> Iterator[Explanation]:
     """Like `explain`, but one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
-    trained = as_trained(source, accelerator)
-    if not model_info(trained.recipe.model).has_scores:
+    network = as_network(source, accelerator)
+    if not model_info(network.description.model).has_scores:
         raise TembedError(
-            f"{named(source)} is {trained.recipe.model}, which has no block and so nothing to explain: give a run of "
-            "an -embed or -aux network"
+            f"{name_of(source)} is {network.description.model}, which has no block and so nothing to explain: give a "
+            "run of an -embed or -aux network"
         )
     given = all_given(images)
     for number, one in enumerate(given, 1):
         try:
-            picture = read_picture(one, trained.input_size, trained.fit, f"image-{number}")
+            picture = read_picture(one, network.description.input_size, network.description.fit, f"image-{number}")
         except TembedError as error:
             if broken is None:
                 raise
             broken.append(str(error))
             continue
-        yield explain_picture(trained, picture)
+        yield explain_picture(network, picture)
 
 
-def explain_picture(trained: Trained, picture: Picture) -> Explanation:
+def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
     """Explain one picture that has been read for this network."""
     batch = torch.from_numpy(np.array(picture.pixels)).permute(2, 0, 1)[None]
     batch = batch.contiguous(memory_format=torch.channels_last)
-    images = ImageSet(batch, torch.zeros(1, dtype=torch.int64), trained.classes, torch.zeros(1, dtype=torch.int64))
-    found = extract_features(trained, images)
+    images = ImageSet(
+        batch, torch.zeros(1, dtype=torch.int64), network.description.classes, torch.zeros(1, dtype=torch.int64)
+    )
+    found = extract_features(network, images)
     assert found.softmax is not None
     assert found.entropy is not None
     return Explanation(
         name=picture.name,
-        classes=trained.classes,
+        classes=network.description.classes,
         photo=picture.photo,
         box=picture.box,
         image=picture.pixels,

@@ -21,10 +21,10 @@ from tembed.common.files import explained, write_file
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.trained_networks import Trained
 from tembed.models.network import Block
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.trained.determinism import reproducible
+from tembed.trained.weights_file import AnyNetwork
 
 BATCH = 100
 GREY = 128
@@ -144,14 +144,15 @@ def pixels_of(images: ImageSet) -> UInt8:
 
 
 @torch.no_grad()
-def extract_features(trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> Features:
+def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progress: Progress = SILENT) -> Features:
     """The features of all ``images``, in evaluation mode, computed on the model's device.
 
     ``seed`` is for maximizers that draw noise.
     """
-    model = trained.model.eval()
+    model = network.eval()
     device = next(model.parameters()).device
-    batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
+    mean, std = network.description.normalisation
+    batches = Batches(images, BATCH, mean=mean, std=std, augment=False)
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
     done, size = 0, (0, 0)
@@ -166,7 +167,7 @@ def extract_features(trained: Trained, images: ImageSet, seed: int = 0, progress
                     maps.setdefault(name, []).append(found.permute(0, 2, 3, 1).flatten(0, 2).contiguous().cpu())
             logits.append(trace.logits.cpu())
             done += len(labels)
-            progress.update(f"features of {trained.recipe.model}", done, len(images))
+            progress.update(f"features of {network.description.model}", done, len(images))
     arrays: dict[str, Floats] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
     block = model.block
     if isinstance(block, FeatureEmbedding):
@@ -174,7 +175,7 @@ def extract_features(trained: Trained, images: ImageSet, seed: int = 0, progress
         if block.values.bias is not None:
             arrays["embedding"] = arrays["embedding"] - block.values.bias.float().cpu().numpy()
     return Features(
-        key=features_key(trained, images, seed),
+        key=features_key(network, images, seed),
         map_size=size,
         window=window_of(block, size),
         labels=images.labels.numpy(),
@@ -191,10 +192,11 @@ def extract_features(trained: Trained, images: ImageSet, seed: int = 0, progress
 # --- cache
 
 
-def features_key(trained: Trained, images: ImageSet, seed: int) -> str:
+def features_key(network: AnyNetwork, images: ImageSet, seed: int) -> str:
     """A hash of what the features depend on: the weights, the images with their normalisation, and the seed."""
-    digest = hashlib.sha256(checksum(trained.model.state_dict()).encode())
-    about = [trained.recipe.plain(), trained.mean, trained.std, list(images.images.shape), seed, 1]
+    digest = hashlib.sha256(checksum(network.state_dict()).encode())
+    known = network.description
+    about = [known.recipe, known.mean, known.std, list(images.images.shape), seed, 1]
     digest.update(json.dumps(about).encode())
     digest.update(pixels_of(images).data)
     digest.update(images.labels.numpy().data)
@@ -202,16 +204,16 @@ def features_key(trained: Trained, images: ImageSet, seed: int) -> str:
 
 
 def cached_features(
-    trained: Trained, images: ImageSet, folder: Path, seed: int = 0, progress: Progress = SILENT
+    network: AnyNetwork, images: ImageSet, folder: Path, seed: int = 0, progress: Progress = SILENT
 ) -> Features:
     """The same as `extract_features`, read from ``folder`` if it has an undamaged copy, and written there if not."""
-    path = folder / f"features-{features_key(trained, images, seed)}.safetensors"
+    path = folder / f"features-{features_key(network, images, seed)}.safetensors"
     if path.exists():
         try:
             return _read(path)
         except TembedError as error:
             progress.say(f"extracting the features again: {error}")
-    features = extract_features(trained, images, seed, progress)
+    features = extract_features(network, images, seed, progress)
     tensors, record = {}, {"kind": KIND}
     for field in fields(features):
         value = getattr(features, field.name)

@@ -24,10 +24,10 @@ from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.score_gradients import BATCH, Block, Fetch, gradients, logits_of
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.trained_networks import Trained
 from tembed.lab.training.variance_share import measured_share
 from tembed.models.network import Network
 from tembed.trained.determinism import reproducible
+from tembed.trained.weights_file import AnyNetwork
 
 IMAGES, IMAGES_UNCUT, IMAGES_FAST = 4000, 1000, 250
 """Maximum number of images of `trained_knock_outs`; fewer where every knock-out needs the whole network."""
@@ -142,23 +142,24 @@ def measure_knock_outs(
 
 
 def trained_knock_outs(
-    trained: Trained, images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, fast: bool = False
+    network: AnyNetwork, images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, fast: bool = False
 ) -> KnockOuts:
     """The knock-outs of a trained network on random images of a subset: at most `IMAGES`, or `IMAGES_UNCUT`.
 
     ``fast``: at most `IMAGES_FAST`.
     """
-    is_cut = _is_cut(trained.model, find_block(trained.model))
+    is_cut = _is_cut(network, find_block(network))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     chosen = order[: IMAGES_FAST if fast else IMAGES if is_cut else IMAGES_UNCUT]
 
     def fetch(which: Tensor) -> Tensor:
         part = images.subset(chosen[which])
-        batches = Batches(part, len(part), mean=trained.mean, std=trained.std, augment=False)
+        mean, std = network.description.normalisation
+        batches = Batches(part, len(part), mean=mean, std=std, augment=False)
         return batches.batch(0, 0)[0]
 
     with reproducible():
-        return _measure(trained.model, fetch, images.labels[chosen], seed, progress)
+        return _measure(network, fetch, images.labels[chosen], seed, progress)
 
 
 def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress: Progress) -> KnockOuts:

@@ -19,9 +19,9 @@ from tembed.block import FeatureEmbedding
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.trained_networks import Trained
 from tembed.maximizers.calibrate import visited_units
 from tembed.trained.determinism import reproducible
+from tembed.trained.weights_file import AnyNetwork
 
 BATCH = 50
 SIDE = 4
@@ -71,26 +71,27 @@ class Unit:
     points: Points
 
 
-def measure_units(trained: Trained, images: ImageSet, progress: Progress = SILENT) -> list[Unit]:
+def measure_units(network: AnyNetwork, images: ImageSet, progress: Progress = SILENT) -> list[Unit]:
     """The units of a trained network on these images, in the order of the forward pass; empty if it has none."""
-    batches = Batches(images, BATCH, mean=trained.mean, std=trained.std, augment=False)
+    mean, std = network.description.normalisation
+    batches = Batches(images, BATCH, mean=mean, std=std, augment=False)
     found: dict[nn.BatchNorm2d, list[dict[str, Array]]] = {}
 
     def visit(bn: nn.BatchNorm2d, a: Tensor, output: Any = None) -> None:
         found.setdefault(bn, []).append(measure_points(bn, a))
 
-    done, device = 0, next(trained.model.parameters()).device
-    trained.model.eval()
+    done, device = 0, next(network.parameters()).device
+    network.eval()
     with reproducible(), torch.no_grad():
         for read, labels in batches.epoch(0):
             pixels = read.to(device)
-            with visited_units(trained.model, pixels, visit), ExitStack() as stack:
-                for hook in _block_hooks(trained.model, visit):
+            with visited_units(network, pixels, visit), ExitStack() as stack:
+                for hook in _block_hooks(network, visit):
                     stack.callback(hook.remove)
-                trained.model(pixels)
+                network(pixels)
             done += len(labels)
-            progress.update(f"units of {trained.recipe.model}", done, len(images))
-    names = _names(trained.model, list(found))
+            progress.update(f"units of {network.description.model}", done, len(images))
+    names = _names(network, list(found))
     return [Unit(names[bn], bn.num_features, _joined(parts)) for bn, parts in found.items()]
 
 

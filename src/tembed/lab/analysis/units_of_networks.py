@@ -12,7 +12,8 @@ from tembed.lab.analysis.units import Unit, measure_units
 from tembed.lab.analysis.untrained import calibration_images, untrained_networks
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
-from tembed.lab.training.trained_networks import Trained, as_trained
+from tembed.lab.training.recipe import recipe_of
+from tembed.trained.weights_file import AnyNetwork, as_network
 
 NO_UNITS = "in this network, no BN-ReLU follows a 3x3 convolution"
 
@@ -22,7 +23,7 @@ class UnitAnalysis:
     """The units of a trained network and of untrained ones on a sample of test images."""
 
     source: str
-    trained: Trained
+    network: AnyNetwork
     sample: ImageSet
     units: ByKind[list[Unit]]
     seed: int
@@ -30,11 +31,11 @@ class UnitAnalysis:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.trained.classes
+        return self.network.description.classes
 
 
 def units_by_kind(
-    networks: ByKind[Trained], images: ImageSet, progress: Progress = SILENT
+    networks: ByKind[AnyNetwork], images: ImageSet, progress: Progress = SILENT
 ) -> Mapping[str, list[list[Unit]]]:
     """The units of all networks, measured on the same images."""
     return {kind: [measure_units(one, images, progress) for one in found] for kind, found in networks.items()}
@@ -54,17 +55,17 @@ def analyze_units(
 
     ``fast``: a first look with fewer images. ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
-    trained = as_trained(source, accelerator)
-    recipe = trained.recipe
+    network = as_network(source, accelerator)
+    recipe = recipe_of(network)
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
-    if splits.test.classes != trained.classes:
+    if splits.test.classes != network.description.classes:
         raise TembedError(f"{recipe.data} does not have the classes that {source} was trained on")
     if images_per_class is None:
         images = default_sample(splits.test, seed, progress, fast=fast)
     else:
         images = sample(splits.test, images_per_class, seed)
-    untrained = untrained_networks(trained, calibration_images(splits.train, seed))
-    units = units_by_kind({RUN: [trained], UNTRAINED: untrained}, images, progress)
+    untrained = untrained_networks(network, calibration_images(splits.train, seed))
+    units = units_by_kind({RUN: [network], UNTRAINED: untrained}, images, progress)
     if not units[RUN][0]:
         raise TembedError(f"{source} is {recipe.model}: {NO_UNITS}, and it has no patch scores to look at")
-    return UnitAnalysis(str(source), trained, images, units, seed, progress)
+    return UnitAnalysis(str(source), network, images, units, seed, progress)

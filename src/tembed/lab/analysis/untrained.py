@@ -1,7 +1,5 @@
 """The network of a run with random weights: what a claim about learning must be ahead of."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import nn
@@ -9,9 +7,8 @@ from torch import nn
 from tembed.block import FeatureEmbedding, initialize
 from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.training.starting import build
-from tembed.lab.training.trained_networks import Trained
 from tembed.trained.determinism import reproducible
+from tembed.trained.weights_file import AnyNetwork, build
 
 COUNT = 5
 """Untrained networks: enough to see how much they differ from each other."""
@@ -26,21 +23,23 @@ def calibration_images(images: ImageSet, seed: int) -> ImageSet:
     return images.subset(torch.from_numpy(chosen))
 
 
-def untrained_networks(trained: Trained, images: ImageSet) -> list[Trained]:
+def untrained_networks(network: AnyNetwork, images: ImageSet) -> list[AnyNetwork]:
     """`COUNT` untrained networks that differ in their seeds."""
-    return [untrained(trained, images, seed) for seed in range(COUNT)]
+    return [untrained(network, images, seed) for seed in range(COUNT)]
 
 
 @torch.no_grad()
-def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
+def untrained(network: AnyNetwork, images: ImageSet, seed: int) -> AnyNetwork:
     """The same network with random weights, and the BN statistics of up to `CALIBRATION` of these images.
 
     The block has random class vectors, also where training started from zero ones.
     """
     with reproducible():
         torch.manual_seed(seed)
-        device = next(trained.model.parameters()).device
-        model = build(trained.recipe, len(trained.classes), trained.input_size).to(device)
+        device = next(network.parameters()).device
+        known = network.description
+        model = build(known).to(device)
+        model.description = known.changed()
         for module in model.modules():
             if isinstance(module, FeatureEmbedding):
                 initialize(module)
@@ -51,7 +50,8 @@ def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the mean over all batches
-        batches = Batches(images.subset(chosen), BATCH, mean=trained.mean, std=trained.std, augment=False)
+        mean, std = known.normalisation
+        batches = Batches(images.subset(chosen), BATCH, mean=mean, std=std, augment=False)
         model.train()
         for norm in norms:
             norm.train()  # also in a frozen network
@@ -59,4 +59,4 @@ def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
             model(pixels.to(device))
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
-    return replace(trained, model=model.eval(), about={})
+    return model.eval()

@@ -71,7 +71,7 @@ def _network(analysis: Analysis) -> dict[str, bytes]:
     from tembed.lab.page.page_network import network_scripts
 
     try:
-        return network_scripts(analysis.trained.model)
+        return network_scripts(analysis.network)
     except TembedError as error:
         analysis.progress.say(f"the page cannot classify dropped images: {error}")
         return {}

@@ -68,7 +68,7 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
     metric = _metric(analysis, points, arrays)
     height, width = analysis.images.shape[1:3]
     about = {
-        "model": analysis.trained.recipe.model,
+        "model": analysis.network.description.model,
         "data": analysis.data,
         "source": analysis.source,
         "baseline": analysis.baseline_source,
@@ -81,7 +81,7 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
         "perImage": features.per_image,
         "map": list(features.map_size),
         "size": [height, width],
-        "fit": analysis.trained.fit,
+        "fit": analysis.network.description.fit,
         "rows": _spans(features.map_size[0], features.window[0], height),
         "columns": _spans(features.map_size[1], features.window[1], width),
         "accuracy": float((features.head == features.labels).mean()),

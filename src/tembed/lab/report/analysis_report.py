@@ -85,7 +85,7 @@ def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, obje
         "run": analysis.source,
         "baseline": analysis.baseline_source,
         "seeds": {KINDS[kind]: [source for source, _ in found] for kind, found in analysis.sources.items()},
-        "model": analysis.trained.recipe.model,
+        "model": analysis.network.description.model,
         "data": analysis.data,
         "images": len(analysis.sample),
         "points": len(analysis.features.image_of),
@@ -113,7 +113,7 @@ def introduction(analysis: Analysis) -> list[Element]:
     """What was analysed."""
     features, baseline = analysis.features, analysis.baseline
     network = (
-        f"{analysis.trained.recipe.model} ({analysis.source}) on {analysis.data}: {len(analysis.sample):,} test "
+        f"{analysis.network.description.model} ({analysis.source}) on {analysis.data}: {len(analysis.sample):,} test "
         f"images, {len(features.image_of):,} patches of {'x'.join(map(str, features.map_size))} maps with windows of "
         f"{'x'.join(map(str, features.window))}, seed {analysis.seed}."
     )

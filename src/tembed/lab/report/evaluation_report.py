@@ -38,7 +38,7 @@ def write_evaluation(found: Detailed, out: str | Path) -> Path:
     Returns the path of ``report.md``.
     """
     out = Path(out)
-    report = write_document(elements(found), out, f"{found.trained.recipe.model} on {found.data}")
+    report = write_document(elements(found), out, f"{found.network.description.model} on {found.data}")
     write_json(out / "evaluation.json", plain(found))
     write_file(out / "images.csv", image_table(found.predictions).encode("utf-8", "surrogateescape"))
     return report
@@ -48,7 +48,7 @@ def plain(found: Detailed) -> dict[str, Any]:
     """All numbers as plain JSON values; rows of ``confusion`` are true classes."""
     measured = found.predictions
     return {
-        "model": found.trained.recipe.model,
+        "model": found.network.description.model,
         "data": found.data,
         "subset": found.subset,
         **found.evaluation.plain(),
@@ -82,7 +82,7 @@ def elements(found: Detailed) -> list[Element]:
     sheet = image_png(worst_sheet(found, worst))
     classes = sorted(measured.by_class(), key=lambda row: (row.accuracy is None, row.accuracy))
     return [
-        Heading(f"{found.trained.recipe.model} on the {found.subset} images of {found.data}", 1),
+        Heading(f"{found.network.description.model} on the {found.subset} images of {found.data}", 1),
         Items(tuple(summary(found))),
         Heading("Accuracy by class, the lowest first"),
         *class_tables(classes),

@@ -51,9 +51,9 @@ def worst_sheet(found: Detailed, which: Int64) -> Image.Image:
 
 def patch_scores(found: Detailed, which: Int64) -> np.ndarray | None:
     """The patches' predictions for the images at these positions: ``(n, h, w, C)``; None without patch scores."""
-    if not model_info(found.trained.recipe.model).has_scores or not len(which):
+    if not model_info(found.network.description.model).has_scores or not len(which):
         return None
-    features = extract_features(found.trained, found.images.subset(torch.from_numpy(which)))
+    features = extract_features(found.network, found.images.subset(torch.from_numpy(which)))
     assert features.softmax is not None
     return features.softmax.reshape(len(which), *features.map_size, -1)
 

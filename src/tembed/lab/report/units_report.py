@@ -10,15 +10,16 @@ from tembed.lab.claims.claim import Claim
 from tembed.lab.report.analysis_report import claim_elements
 from tembed.lab.report.document import Element, Heading, Text, write_document
 from tembed.lab.report.unit_elements import unit_elements
-from tembed.lab.training.trained_networks import load_trained
+from tembed.lab.training.recipe import recipe_of
 from tembed.models.registry import model_info
+from tembed.trained.weights_file import load as load_network
 
 TITLE = "What BN-ReLU does"
 
 
 def has_scores(source: str | Path) -> bool:
     """Whether the network of a run, a weights file or shipped weights has patch scores to analyse."""
-    return model_info(load_trained(source).recipe.model).has_scores
+    return model_info(load_network(source).description.model).has_scores
 
 
 def write_units(analysis: UnitAnalysis, out: str | Path, claims: Sequence[Claim] | None = None) -> Path:
@@ -30,7 +31,7 @@ def write_units(analysis: UnitAnalysis, out: str | Path, claims: Sequence[Claim]
     out = Path(out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    recipe = analysis.trained.recipe
+    recipe = recipe_of(analysis.network)
     record = {
         "run": analysis.source,
         "model": recipe.model,

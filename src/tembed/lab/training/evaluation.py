@@ -18,10 +18,11 @@ from tembed.lab.data.loading import load
 from tembed.lab.training.inputs import EVAL_BATCH
 from tembed.lab.training.prediction_measures import Predictions
 from tembed.lab.training.process_group import SINGLE_PROCESS, Forward, ProcessGroup
+from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.schedule import derived_seed
-from tembed.lab.training.trained_networks import Source, Trained, as_trained, named
 from tembed.models.network import Output
 from tembed.trained.determinism import reproducible
+from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
 Subset = Literal["train", "val", "test"]
 
@@ -50,17 +51,17 @@ class Detailed:
     evaluation: Evaluation
     predictions: Predictions
     images: ImageSet
-    trained: Trained
+    network: AnyNetwork
     data: str
     subset: str
 
     def __repr__(self) -> str:
         accuracy = 100 * self.evaluation.accuracy
-        return f"Detailed({self.trained.recipe.model} on {self.data}, {self.subset}: {accuracy:.2f} %)"
+        return f"Detailed({self.network.description.model} on {self.data}, {self.subset}: {accuracy:.2f} %)"
 
 
 def evaluate(
-    source: Source,
+    source: Loadable,
     subset: Subset = "test",
     *,
     data: str | None = None,
@@ -74,12 +75,12 @@ def evaluate(
     ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
     """
     progress = progress or Progress()
-    trained, images, _ = _load(source, subset, data, root, accelerator, progress)
-    return _measure(trained, images, subset, progress, None)
+    network, images, _ = _load(source, subset, data, root, accelerator, progress)
+    return _measure(network, images, subset, progress, None)
 
 
 def evaluate_in_detail(
-    source: Source,
+    source: Loadable,
     subset: Subset = "test",
     *,
     data: str | None = None,
@@ -89,7 +90,7 @@ def evaluate_in_detail(
 ) -> Detailed:
     """Like `evaluate`, with the predictions for each image."""
     progress = progress or Progress()
-    trained, images, name = _load(source, subset, data, root, accelerator, progress)
+    network, images, name = _load(source, subset, data, root, accelerator, progress)
     logits: list[Tensor] = []
     patches: list[Tensor] = []
 
@@ -98,56 +99,58 @@ def evaluate_in_detail(
         if output.scores is not None:
             patches.append(output.scores.float().softmax(1).mean((2, 3)).cpu())
 
-    evaluation = _measure(trained, images, subset, progress, keep)
+    evaluation = _measure(network, images, subset, progress, keep)
     predictions = Predictions(
-        classes=trained.classes,
+        classes=network.description.classes,
         labels=images.labels.numpy(),
         probabilities=torch.cat(logits).softmax(1).numpy(),
         losses=F.cross_entropy(torch.cat(logits), images.labels, reduction="none").numpy(),
         patches=torch.cat(patches).numpy() if patches else None,
         files=images.files or tuple(f"image {index}" for index in images.indices.tolist()),
     )
-    return Detailed(evaluation, predictions, images, trained, name, subset)
+    return Detailed(evaluation, predictions, images, network, name, subset)
 
 
 def _load(
-    source: Source, subset: str, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
-) -> tuple[Trained, ImageSet, str]:
+    source: Loadable, subset: str, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
+) -> tuple[AnyNetwork, ImageSet, str]:
     """The network, the images to measure it on, and the name of their dataset."""
     if subset not in ("train", "val", "test"):
         raise TembedError(f"`subset` is {subset!r}; it must be train, val or test")
-    trained = as_trained(source, accelerator)
-    recipe = trained.recipe
+    network = as_network(source, accelerator)
+    recipe = recipe_of(network)
     split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
     splits = load(data or recipe.data, split, recipe.split_seed, root)
     images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
-    if images.classes != trained.classes:
-        raise TembedError(f"{splits.name} does not have the classes that {named(source)} was trained on")
+    if images.classes != network.description.classes:
+        raise TembedError(f"{splits.name} does not have the classes that {name_of(source)} was trained on")
     side = min(images.size)
-    if side != trained.input_size and recipe.image_size is None:
+    size = network.description.input_size
+    if side != size and recipe.image_size is None:
         raise TembedError(
-            f"{splits.name} has images of {side} pixels, and {named(source)} was trained on {trained.input_size}: "
-            f"import them again with `size` {trained.input_size}"
+            f"{splits.name} has images of {side} pixels, and {name_of(source)} was trained on {size}: import them "
+            f"again with `size` {size}"
         )
-    expected = trained.about.get("data_sha256")
+    expected = network.description.data_sha256
     if data is None and expected != splits.sha256:
         progress.say(
             f"warning: {splits.name} is not the copy that these weights were trained on (sha256 {splits.sha256})"
         )
-    return trained, images, splits.name
+    return network, images, splits.name
 
 
 def _measure(
-    trained: Trained, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
+    network: AnyNetwork, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
 ) -> Evaluation:
-    batches = Batches(images, EVAL_BATCH, mean=trained.mean, std=trained.std, augment=False)
-    group = OneDevice(next(trained.model.parameters()).device)
+    mean, std = network.description.normalisation
+    batches = Batches(images, EVAL_BATCH, mean=mean, std=std, augment=False)
+    group = OneDevice(next(network.parameters()).device)
     try:
         with reproducible(group.device.type == "cpu"):
             return evaluate_batches(
-                trained.model,
+                network,
                 batches,
-                trained.recipe.seed,
+                recipe_of(network).seed,
                 lambda done, total: progress.update(subset, done, total),
                 group=group,
                 keep=keep,

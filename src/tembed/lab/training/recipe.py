@@ -235,6 +235,14 @@ _PRESET_DEFAULTS = {"warmup": None} | {name: _FIELDS[name].default for preset in
 """The paper's value of every field that some preset changes."""
 
 
+def recipe_of(network: Any) -> Recipe:
+    """The recipe that a network was trained with. Raises `TembedError` if its description does not say."""
+    known = network.description
+    if known.recipe is None:
+        raise TembedError(f"this {known.model} does not say how it was trained: give a run or a weights file of a run")
+    return Recipe.from_plain(known.recipe)
+
+
 def _is_name(text: str, is_file: bool) -> bool:
     """Whether a text from a file can be printed and, if ``is_file``, be a part of the name of a file."""
     return text == one_line(text) and not (is_file and (text.startswith(".") or "/" in text or "\\" in text))

@@ -18,7 +18,7 @@ from tembed.lab.report.analysis_report import pictures
 from tembed.lab.report.document import to_markdown
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.trained_networks import load_trained
+from tembed.trained.weights_file import load as load_network
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +55,8 @@ def test_the_untrained_control_has_class_vectors_and_statistics_of_the_data(
 ) -> None:
     """Training starts from zero class vectors and keeps a frozen network in evaluation mode; a control must not."""
     recipe = Recipe.from_preset("frozen" if freeze else "fast", named, "dots", epochs=1, batch_size=13)
-    trained = load_trained(train(recipe, tmp_path / "run").folder)
-    blank = untrained(trained, load("dots").train, 3).model
+    network = load_network(train(recipe, tmp_path / "run").folder)
+    blank = untrained(network, load("dots").train, 3)
     assert blank.block.values.weight.std() > 0.1
     assert not blank.training
     norms = [module for module in blank.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -75,11 +75,11 @@ def test_further_runs_are_sorted_by_their_blocks(named: str, tmp_path: Path) -> 
         for seed, name in enumerate((named, f"{named}:aux", f"{named}:none", f"{layer}@2"))
     }
     first, aux, none, other = runs.values()
-    found = sort_runs(first, load_trained(first), None, [aux, none])
+    found = sort_runs(first, load_network(first), None, [aux, none])
     assert [source for source, _ in found["baseline"]] == [str(none)]
     assert [source for source, _ in found["-aux"]] == [str(aux)]
     with pytest.raises(TembedError, match=f"seeds of {named}, {named}:none, {named}:aux$"):
-        sort_runs(first, load_trained(first), None, [other])
+        sort_runs(first, load_network(first), None, [other])
 
 
 def test_an_evaluation_names_no_stage(named: str, tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
 from tembed.lab.training.starting import build_start
-from tembed.lab.training.trained_networks import load_trained
 from tembed.trained.checksummed import checksum
+from tembed.trained.weights_file import load as load_network
 
 TRAIN = 60
 """Training images of the dataset dots."""
@@ -71,12 +71,12 @@ def test_only_block_and_head_change_and_the_run_holds_everything(named: str, tmp
     run = train(recipe_of(named), tmp_path / "run")
     assert run.result is not None
     assert evaluate(run.folder).plain() == run.result["test"]  # of the network itself, not of cached features
-    trained = load_trained(run.folder)
-    assert isinstance(trained.model, Frozen)
+    network = load_network(run.folder)
+    assert isinstance(network, Frozen)
     weights = json.loads((run.folder / "network.json").read_text())["weights_sha256"]
-    assert checksum(trained.model.used_tensors()) == weights
-    assert not trained.model.train().trunk.training
-    assert trained.model.eval().block is trained.model.top.block
+    assert checksum(network.used_tensors()) == weights
+    assert not network.train().trunk.training
+    assert network.eval().block is network.trained_part.block
     assert describe(run.recipe).startswith("frozen preset, 2 epochs")
     checkpoints = list((run.folder / "checkpoints").glob("*.safetensors"))
     assert checkpoints

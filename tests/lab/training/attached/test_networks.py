@@ -24,9 +24,9 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, find_runs, run_name
 from tembed.lab.training.starting import build_start
-from tembed.lab.training.trained_networks import load_trained
 from tembed.models.foreign import is_foreign, parse_foreign, with_block
 from tembed.models.registry import model_info
+from tembed.trained.weights_file import load as load_network
 
 RESNET = Recipe("timm:resnet10t@layer2", "tiny", epochs=1, batch_size=26, init="random", image_size=32)
 
@@ -66,16 +66,18 @@ def test_a_network_of_timm_trains_and_is_evaluated_and_traced(tmp_path: Path) ->
     assert about["factory"] == "timm:resnet10t"
     assert about["arguments"] == {"num_classes": 10}
     assert about["init"] == "random"
-    trained = load_trained(run.folder)
-    assert trained.mean == (0.485, 0.456, 0.406)  # the network's own, not that of the images
+    network = load_network(run.folder)
+    assert network.description.mean == (0.485, 0.456, 0.406)  # the network's own, not that of the images
     test = load_data("tiny").test
-    found = extract_features(trained, test)
+    found = extract_features(network, test)
     assert found.map_size == (4, 4)  # 32 pixels at a stride of 8
     assert found.softmax is not None
     assert found.softmax.shape == (len(test) * 16, 10)
-    pixels = (test.images / 255 - torch.tensor(trained.mean)[:, None, None]) / torch.tensor(trained.std)[:, None, None]
+    pixels = (test.images / 255 - torch.tensor(network.description.mean)[:, None, None]) / torch.tensor(
+        network.description.std
+    )[:, None, None]
     with torch.no_grad():
-        logits = trained.model(pixels).logits
+        logits = network(pixels).logits
     np.testing.assert_allclose(found.logits, logits.numpy(), rtol=1e-4, atol=1e-4)
 
 
