@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from tembed.common.plugins import load_plugins
+from tembed.images.pixels import normalised
 from tembed.lab.analysis.knock_outs import vital_signs
-from tembed.lab.data.batches import Batches
 from tembed.lab.data.loading import load
 from tembed.lab.training.run import run_name
 from tembed.trained.weights_file import load_trained
@@ -35,7 +35,7 @@ def main() -> None:
         test = load(recipe.data, recipe.split, recipe.split_seed).test
         order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
         test = test.subset(order)  # images are stored by class, and the other image is to be of another one
-        images = Batches(test, len(test), mean=trained.mean, std=trained.std, augment=False).batch(0, 0)[0]
+        images = normalised(test.pixels(), trained.mean, trained.std)
         found = vital_signs(trained.model, images, test.labels)
         path = given.out / f"{run_name(recipe)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from tembed.attachment.attached import Attached
 from tembed.attachment.frozen import Frozen
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import read_json, write_file
-from tembed.lab.data.readers.reading import Fit
+from tembed.images.image_files import Fit
 from tembed.lab.training.hardware import Hardware
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run

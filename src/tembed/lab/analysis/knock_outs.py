@@ -16,9 +16,9 @@ from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.common.modes import evaluation_mode
 from tembed.common.progress import SILENT, Progress
+from tembed.images.pixels import normalised
 from tembed.lab.analysis.interventions import LEVEL, NO_EMBEDDING, KnockOut, compare, knock_outs, p_text
 from tembed.lab.analysis.score_gradients import BATCH, Block, Fetch, gradients, logits_of
-from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.training.environment import reproducible
 from tembed.lab.training.variance_share import measured_share
@@ -116,9 +116,7 @@ def trained_vital_signs(
     chosen = order[: IMAGES_FAST if fast else IMAGES if is_cut else IMAGES_UNCUT]
 
     def fetch(which: Tensor) -> Tensor:
-        part = images.subset(chosen[which])
-        batches = Batches(part, len(part), mean=trained.mean, std=trained.std, augment=False)
-        return batches.batch(0, 0)[0]
+        return normalised(images.pixels(chosen[which].numpy()), trained.mean, trained.std)
 
     with reproducible():
         return _measure(trained.model, fetch, images.labels[chosen], seed, progress)

@@ -12,7 +12,7 @@ from torch import nn
 from tembed.block import FeatureEmbedding, initialize, patch_mean
 from tembed.common.arrays import Floats, Int64
 from tembed.lab.analysis.features import Features
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.training.environment import reproducible
 from tembed.trained.weights_file import Trained, build
@@ -65,7 +65,7 @@ def untrained(trained: Trained, images: ImageSet, seed: int) -> Trained:
         for norm in norms:
             norm.reset_running_stats()
             norm.momentum = None  # the mean over all batches
-        batches = Batches(images.subset(chosen), BATCH, mean=trained.mean, std=trained.std, augment=False)
+        batches = evaluation_batches(images.subset(chosen), BATCH, mean=trained.mean, std=trained.std)
         model.train()
         for norm in norms:
             norm.train()  # also in a frozen network

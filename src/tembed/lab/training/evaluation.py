@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,17 +13,16 @@ from torch import Tensor, nn
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
 from tembed.lab.analysis.prediction_measures import Predictions
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import Batches, evaluation_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
+from tembed.lab.data.subsets import SUBSETS, Subset
 from tembed.lab.training.environment import reproducible
 from tembed.lab.training.inputs import EVAL_BATCH
 from tembed.lab.training.process_group import SINGLE_PROCESS, Forward, ProcessGroup
 from tembed.lab.training.schedule import derived_seed
 from tembed.models.network import Output
 from tembed.trained.weights_file import Source, Trained, as_trained, named
-
-Subset = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True)
@@ -111,16 +110,16 @@ def evaluate_in_detail(
 
 
 def _load(
-    source: Source, subset: str, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
+    source: Source, subset: Subset, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
 ) -> tuple[Trained, ImageSet, str]:
     """The network, the images to measure it on, and the name of their dataset."""
-    if subset not in ("train", "val", "test"):
+    if subset not in SUBSETS:
         raise TembedError(f"`subset` is {subset!r}; it must be train, val or test")
     trained = as_trained(source, accelerator)
     recipe = trained.recipe
     split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
     splits = load(data or recipe.data, split, recipe.split_seed, root)
-    images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
+    images = splits.subset(subset)
     if images.classes != trained.classes:
         raise TembedError(f"{splits.name} does not have the classes that {named(source)} was trained on")
     side = min(images.size)
@@ -140,7 +139,7 @@ def _load(
 def _measure(
     trained: Trained, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
 ) -> Evaluation:
-    batches = Batches(images, EVAL_BATCH, mean=trained.mean, std=trained.std, augment=False)
+    batches = evaluation_batches(images, EVAL_BATCH, mean=trained.mean, std=trained.std)
     group = OneDevice(next(trained.model.parameters()).device)
     try:
         with reproducible(group.device.type == "cpu"):
@@ -207,7 +206,7 @@ def evaluate_batches(
                     patch_correct += int((output.scores.argmax(1) == truth).sum())
                     patch_count += truth.numel()
                     patches += float(F.cross_entropy(output.scores, truth)) * len(labels)
-            done += batches.count(step)
+            done += batches.order.count(step)
             if watch is not None:
                 watch(done, total)
     model.train(was_training)

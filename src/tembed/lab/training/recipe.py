@@ -153,7 +153,7 @@ class Recipe:
             "smooth_shortcut": False,
             "maximizer": MAXIMIZER,
         }
-        for source in (dataset(self.data).tricks, info.defaults or {}):
+        for source in (dataset(self.data).block_options, info.defaults or {}):
             for name in source:
                 if name not in defaults:
                     raise TembedError(

@@ -10,16 +10,16 @@ from PIL import Image
 
 from tembed.common.arrays import UInt8
 from tembed.common.errors import TembedError
-from tembed.lab.data.readers.image_files import (
+from tembed.images.image_files import (
     ENDINGS,
     HEIF_ENDINGS,
     BrokenImageError,
+    Fit,
     decode_batch,
     fitted,
     reads_heif,
     to_pixels,
 )
-from tembed.lab.data.readers.reading import Fit
 
 Given = str | Path | Image.Image | np.ndarray
 
