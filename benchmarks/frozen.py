@@ -18,10 +18,11 @@ import torch
 
 from tembed.attachment.frozen import BlockAndHead
 from tembed.block import FeatureEmbedding
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import Batches, training_batches
 from tembed.lab.data.image_set import ImageSet
+from tembed.lab.data.order import Order
 from tembed.lab.training.environment import keep_freed_memory
-from tembed.lab.training.frozen_features import VIEWS, FeatureBatches
+from tembed.lab.training.frozen_features import VIEWS, CachedFeatures
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.starting import build
@@ -54,12 +55,12 @@ def main() -> None:
     keep_freed_memory()
     torch.manual_seed(0)
     count = given.images
-    pixels = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    pixels = torch.randint(256, (count, 32, 32, 3), dtype=torch.uint8).numpy()
     classes = tuple(map(str, range(10)))
     images = ImageSet(pixels, torch.randint(10, (count,)), classes, torch.arange(count))
 
     whole = Recipe.fast("rn26-embed", "cifar10").complete()
-    full = epoch(build(whole, 10, 32), Batches(images, whole.batch_size, mean=MEAN, std=STD), whole)
+    full = epoch(build(whole, 10, 32), training_batches(images, whole.batch_size, mean=MEAN, std=STD), whole)
 
     recipe = Recipe.from_preset("frozen", "tembed:rn26@stage3", "cifar10", init="random").complete()
     views = tuple(
@@ -67,7 +68,7 @@ def main() -> None:
     )
     trained_part = BlockAndHead(FeatureEmbedding(128, 10, softmax_on_bn=True), 128, 10)
     trained_part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    cached = FeatureBatches(images, PRESETS["frozen"]["batch_size"], mean=MEAN, std=STD, views=views)
+    cached = Batches(images, Order(count, PRESETS["frozen"]["batch_size"]), CachedFeatures(views))
     frozen = epoch(trained_part, cached, recipe)
 
     frozen(0)  # warm-up

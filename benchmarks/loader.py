@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import training_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.parts.world import generate
 from tembed.loss import EmbeddingLoss
@@ -34,7 +34,7 @@ class PerImage(Dataset[tuple[Tensor, int]]):
     """One image at a time, as in most training scripts."""
 
     def __init__(self, images: ImageSet) -> None:
-        self.pixels = images.images.permute(0, 2, 3, 1).numpy()
+        self.pixels = images.pixels()
         self.labels = images.labels.tolist()
         self.mean, self.std = np.array(MEAN, np.float32), np.array(STD, np.float32)
 
@@ -64,7 +64,7 @@ def exhaust(batches: Iterable[object]) -> None:
 
 def main() -> None:
     images = generate(BATCH * BATCHES_PER_ROUND)
-    ours = Batches(images, BATCH, mean=MEAN, std=STD)
+    ours = training_batches(images, BATCH, mean=MEAN, std=STD)
     theirs = DataLoader(PerImage(images), BATCH, shuffle=True)
     model = create_model("rn26-embed", num_classes=10)
     loss, optimizer = EmbeddingLoss(weight=0.5), torch.optim.Adam(model.parameters())

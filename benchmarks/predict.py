@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from tembed.lab.data.readers.pictures import find_files
+from tembed.images.pictures import find_files
 from tembed.trained.predicting import BATCH, each_prediction
 from tembed.trained.weights_file import load as load_network
 

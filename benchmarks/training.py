@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tembed.kernels import conv3x3
 from tembed.kernels import fused_bn_relu as bn_relu
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import training_batches
 from tembed.lab.data.parts.world import generate
 from tembed.lab.training.compiling import compile_stages
 from tembed.lab.training.environment import keep_freed_memory
@@ -79,7 +79,7 @@ def plain_step(name: str, weight: float) -> Step:
 
 
 def our_step(name: str, weight: float, compile: bool = False) -> Step:
-    ours = Batches(IMAGES, BATCH, mean=MEAN, std=STD)
+    ours = training_batches(IMAGES, BATCH, mean=MEAN, std=STD)
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for epoch in range(1 << 20):

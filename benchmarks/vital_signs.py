@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from tembed.common.plugins import load_plugins
+from tembed.images.pixels import normalised
 from tembed.lab.analysis.knock_outs import measure_knock_outs
-from tembed.lab.data.batches import Batches
 from tembed.lab.data.loading import load
 from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.run import run_name
@@ -36,8 +36,7 @@ def main() -> None:
         test = load(recipe.data, recipe.split, recipe.split_seed).test
         order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
         test = test.subset(order)  # images are stored by class, and the other image is to be of another one
-        mean, std = network.description.normalisation
-        images = Batches(test, len(test), mean=mean, std=std, augment=False).batch(0, 0)[0]
+        images = normalised(test.pixels(), *network.description.normalisation)
         found = measure_knock_outs(network, images, test.labels)
         path = given.out / f"{run_name(recipe)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)

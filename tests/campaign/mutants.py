@@ -67,7 +67,11 @@ AREAS: dict[str, dict[str, str]] = {
     },
     "statistics": {"lab/claims/seed_statistics.py": "tests/lab/claims/test_seed_statistics.py"},
     "splits": {"lab/data/splits.py": "tests/lab/data/test_splits.py"},
-    "batches": {"lab/data/batches.py": "tests/lab/data/test_batches.py"},
+    "batches": {
+        "images/pixels.py": "tests/images/test_pixels.py",
+        "lab/data/order.py": "tests/lab/data/test_order.py",
+        "lab/data/batches.py": "tests/lab/data/test_batches.py",
+    },
 }
 """The files of each area, and the tests nearest to each file."""
 

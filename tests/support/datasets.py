@@ -3,17 +3,24 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.parts.world import generate
 from tembed.lab.data.readers.reading import Chunk, Reading
 from tembed.lab.data.store import store
+
+
+def planes(images: ImageSet) -> torch.Tensor:
+    """All images as bytes ``(N, 3, H, W)``."""
+    return torch.from_numpy(images.pixels()).permute(0, 3, 1, 2)
 
 
 def store_world(root: Path, name: str, count: int, size: int) -> None:
     """Store ``count`` images of ``size`` x ``size`` pixels as the dataset ``name``."""
     made = generate(count, size=size)
     assert made.part_map is not None
-    images, labels = made.images.permute(0, 2, 3, 1).contiguous().numpy(), made.labels.numpy()
+    images, labels = made.pixels(), made.labels.numpy()
     reading = Reading("generated", made.classes, iter([Chunk(images, labels, np.zeros(len(labels), np.uint8))]))
     store(root, name, reading, {"generator": "tests"}, made.part_map.numpy(), made.parts)
 

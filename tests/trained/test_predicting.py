@@ -17,8 +17,8 @@ from support.features import save_untrained
 import tembed
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
-from tembed.lab.data.readers.image_files import decode
-from tembed.lab.data.readers.pictures import find_files
+from tembed.images.image_files import decode
+from tembed.images.pictures import find_files
 from tembed.trained import predicting as prediction
 from tembed.trained.predicting import BATCH, Prediction, each_prediction, predict
 from tembed.trained.weights_file import load as load_network

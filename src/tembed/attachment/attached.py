@@ -8,13 +8,13 @@ import copyreg
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.attachment.dry_run import check_module
 from tembed.attachment.feature_maps import Layout
 from tembed.block import BlockSteps, DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
+from tembed.images.pixels import resized
 from tembed.models.description import Description
 from tembed.models.network import Output, Trace
 
@@ -225,7 +225,7 @@ class Attached(nn.Module):
             return inputs
         x = inputs[0]
         if self.image_size is not None:
-            x = _resized(x, self.image_size)
+            x = resized(x, self.image_size, "bilinear")
         if self.layout.kind == "tokens" and self.layout.grid is None and x.shape[2] != x.shape[3]:
             # Their number may be a square by chance: 2x8 tokens are not 4x4.
             raise TembedError(
@@ -233,15 +233,6 @@ class Attached(nn.Module):
                 "attach it with `grid`"
             )
         return (x, *inputs[1:])
-
-
-def _resized(x: Tensor, side: int) -> Tensor:
-    """Images whose shorter side is ``side``."""
-    height, width = x.shape[2:]
-    if min(height, width) == side:
-        return x
-    size = (round(side * height / min(height, width)), round(side * width / min(height, width)))
-    return F.interpolate(x, size, mode="bilinear", antialias=True)
 
 
 def logits_of(output: Any) -> Tensor:

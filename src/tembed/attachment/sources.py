@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from tembed import __version__
+from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError, first_line
 from tembed.common.extras import needs
 from tembed.common.plugins import load_plugins, named_plugins
 from tembed.models.foreign import OWN, TIMM, ForeignName
 from tembed.models.registry import create_model
 
-Triple = tuple[float, float, float]
 _OPERATORS: list[torch.library.Library] = []
 
 

@@ -1,6 +1,6 @@
-"""NumPy array types that several packages use, and short descriptions of numbers, arrays and tensors."""
+"""Types that several packages use, and short descriptions of numbers, arrays and tensors."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 UInt8 = NDArray[np.uint8]
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Triple = tuple[float, float, float]
+"""A number for each of red, green and blue."""
+Fit = Literal["crop", "pad", "stretch"]
+"""How an oblong picture becomes a square: keep its centre, pad it with grey, or stretch it."""
 
 
 def probability(p: float) -> str:

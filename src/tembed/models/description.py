@@ -7,14 +7,11 @@ of them.
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
+from tembed.common.arrays import Fit, Triple
 from tembed.common.errors import TembedError, first_line
 from tembed.common.plain_values import fits
-
-Triple = tuple[float, float, float]
-Fit = Literal["crop", "pad", "stretch"]
-"""How an oblong picture becomes a square: keep its centre, pad it with grey, or stretch it."""
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tembed.common.arrays import Floats, UInt8, probability
+from tembed.common.arrays import Fit, Floats, UInt8, probability
 from tembed.common.cores import cores
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
-from tembed.lab.data.batches import Batches
-from tembed.lab.data.image_set import ImageSet
-from tembed.lab.data.readers.image_files import decode_batch
-from tembed.lab.data.readers.pictures import Given, all_given, read_bytes, read_picture
-from tembed.lab.data.readers.reading import Fit
+from tembed.images.image_files import decode_batch
+from tembed.images.pictures import Given, all_given, read_bytes, read_picture
+from tembed.images.pixels import normalised
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network
 
@@ -166,14 +164,10 @@ def _predict_batch(model: AnyNetwork, batch: _Decoded) -> Iterator[Prediction]:
     model.eval()
     classes, (mean, std) = model.description.classes, model.description.normalisation
     device = next(model.parameters()).device
-    pixels = torch.from_numpy(np.stack(batch.pixels)).permute(0, 3, 1, 2)
-    count = len(pixels)
-    nothing = torch.zeros(count, dtype=torch.int64)
-    images = ImageSet(pixels, nothing, classes, nothing)
-    normalised, _ = Batches(images, count, mean=mean, std=std, augment=False).batch(0, 0)
+    images = normalised(np.stack(batch.pixels), mean, std)
     with reproducible(device.type == "cpu"):
         torch.manual_seed(model.description.seed)  # for maximizers that draw noise
-        output = model(normalised.to(device))
+        output = model(images.to(device))
     probabilities = output.logits.float().softmax(1).cpu().numpy()
     patches = entropies = None
     if output.scores is not None:

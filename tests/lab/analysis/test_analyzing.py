@@ -12,7 +12,7 @@ import pytest
 import torch
 from markdown_it import MarkdownIt
 from PIL import Image
-from support.datasets import store_world
+from support.datasets import planes, store_world
 from support.features import save_untrained
 
 from tembed.cli.main import main
@@ -60,7 +60,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("datasets")
     store_world(root, "tiny", 200, 16)
     made = generate(200, size=16)
-    images = made.images.permute(0, 2, 3, 1).contiguous().numpy()
+    images = made.pixels()
     block = Chunk(images, made.labels.numpy(), np.zeros(len(images), np.uint8))
     store(root, "odd", Reading("generated", ODD, iter([block])), {})
     return root
@@ -165,7 +165,7 @@ def test_too_few_patches_drop_the_maps_and_not_the_report(
     keep = torch.cat(
         [torch.nonzero(made.labels == label).flatten()[:count] for label, count in ((0, 10), (1, 10), (2, 4))]
     )
-    images = made.images[keep].permute(0, 2, 3, 1).contiguous().numpy()
+    images = made.pixels(keep.numpy())
     chunk = Chunk(images, made.labels[keep].numpy(), np.zeros(len(keep), np.uint8))
     store(tmp_path, "few", Reading("generated", ("a", "b", "c"), iter([chunk])), {})
     path = save_untrained(tmp_path / "w.safetensors", "rn26-embed", "few", ("a", "b", "c"), 16)
@@ -220,7 +220,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     if block.values.bias is not None:
         torch.nn.init.normal_(block.values.bias)
     found = extract_features(network, images.subset(torch.arange(3)))
-    pixels = (images.images[:3] / 255 - 0.5) / 0.25
+    pixels = (planes(images)[:3] / 255 - 0.5) / 0.25
     with torch.no_grad():
         trace = network.trace(pixels)
     assert trace.softmax is not None

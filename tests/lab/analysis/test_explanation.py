@@ -16,11 +16,11 @@ from support.texts import unreadable
 import tembed
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
+from tembed.images.image_files import fitted
 from tembed.lab.analysis.explaining import Explanation, each_explanation, explain
 from tembed.lab.analysis.explanation_files import write_explanations
 from tembed.lab.analysis.figures import figure, figure_png
 from tembed.lab.analysis.heat_map import FADED, overlay, patch_centres, smooth_map
-from tembed.lab.data.readers.image_files import fitted
 from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.run import Run
 from tembed.models.registry import create_model

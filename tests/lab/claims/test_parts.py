@@ -48,8 +48,8 @@ def world(classes: int = 4) -> tuple[ImageSet, np.ndarray]:
     """One part per image: 1 is shared by classes 0 and 1, 2 by classes 2 and 3, 3 by all."""
     labels = np.repeat(np.arange(classes), 30)
     part = np.where(np.arange(len(labels)) % 3 == 2, 3, 1 + (labels >= 2))
-    part_map = torch.from_numpy(part.astype(np.uint8))[:, None, None].repeat(1, 8, 8)
-    images = torch.zeros(len(labels), 3, 8, 8, dtype=torch.uint8)
+    part_map = np.tile(part.astype(np.uint8)[:, None, None], (1, 8, 8))
+    images = np.zeros((len(labels), 8, 8, 3), np.uint8)
     names = tuple("abcd")
     return ImageSet(images, torch.from_numpy(labels), names, torch.arange(len(labels)), part_map, ("x", "y", "z")), part
 
@@ -97,7 +97,7 @@ def values(claim: Claim) -> dict[str, float]:
 
 def test_without_a_part_map_the_claims_are_not_measured() -> None:
     images, part = world()
-    plain = dataclasses.replace(images, part_map=None, parts=())
+    plain = dataclasses.replace(images, pool_part_map=None, parts=())
     features = made_features(images.labels.numpy(), (1, 1))
     words = Words(np.eye(4, dtype=np.float32), part, part, part, part, part[:, None])
     samples = HalfSamples.draw(features.labels, 4, resamples=4)

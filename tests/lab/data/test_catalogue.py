@@ -51,8 +51,8 @@ class Generator:
     def __call__(self) -> ImageSet:
         self.calls += 1
         rng = np.random.default_rng(0)
-        images = torch.from_numpy(rng.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8))
-        part_map = torch.from_numpy(rng.integers(0, 3, (20, 8, 8), dtype=np.uint8))
+        images = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8)
+        part_map = rng.integers(0, 3, (20, 8, 8), dtype=np.uint8)
         return ImageSet(images, torch.arange(20) % 2, ("car", "cat"), torch.arange(20), part_map, ("wheel", "fur"))
 
 
@@ -62,7 +62,7 @@ def test_the_built_in_records_agree_with_the_paper() -> None:
     assert papers == ["cifar10", "cifar100", "mini-imagenet"]
     assert [(dataset(name).side, dataset(name).num_classes) for name in papers] == [(32, 10), (32, 100), (84, 100)]
     assert {dataset(name).images for name in papers} == {60_000}
-    assert [name for name in list_datasets() if dataset(name).tricks] == ["cifar10"]
+    assert [name for name in list_datasets() if dataset(name).block_options] == ["cifar10"]
     assert dataset("cifar10").look_alikes == (("automobile", "truck"), ("airplane", "bird"))
     assert set(map(frozenset, dataset("cifar10").passages)) == {
         frozenset({"bird", "airplane"}),
@@ -86,7 +86,7 @@ def test_a_generated_dataset_is_made_on_first_use_and_then_read(root: Path) -> N
     assert whole.part_map is not None
     assert splits.train.part_map is not None
     assert splits.train.parts == ("wheel", "fur")
-    assert torch.equal(splits.train.images, whole.images[splits.train.indices])
+    assert np.array_equal(splits.train.pixels(), whole.pixels(splits.train.indices.numpy()))
     assert torch.equal(splits.train.part_map, whole.part_map[splits.train.indices])
     load("toys", seed=1)
     get("toys")
@@ -108,14 +108,15 @@ def test_a_generated_dataset_takes_no_files(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"images": torch.zeros(4, 3, 8, 8)}, r"made images of float32 \(4, 3, 8, 8\)"),
+        ({"pool": np.zeros((20, 8, 8, 3))}, r"made images of float64 \(4, 8, 8, 3\)"),
+        ({"pool": np.zeros((20, 3, 8, 8), np.uint8)}, r".* uint8 \(4, 3, 8, 8\) .* must make uint8 \(N, H, W, 3\)"),
         ({"labels": torch.tensor([0, 1, 2, 0])}, ".* labels up to 2: .* labels below 2"),
         ({"classes": ("a", "b")}, "made the classes a, b, but the record says car, cat"),
     ],
 )
 def test_a_generator_that_makes_the_wrong_thing_is_named(changes: dict[str, object], said: str) -> None:
     good = Generator()().subset(torch.arange(4))
-    made = replace(good, part_map=None, parts=(), **changes)  # type: ignore[arg-type]
+    made = replace(good, pool_part_map=None, parts=(), **changes)  # type: ignore[arg-type]
     register_dataset(Dataset("toys", classes=("car", "cat"), generate=lambda: made))
     with pytest.raises(TembedError, match=f"the generator of 'toys' {said}"):
         load("toys")
@@ -196,7 +197,7 @@ def test_super_classes_come_from_the_record() -> None:
 def test_an_imported_dataset_has_a_record_with_only_its_name() -> None:
     assert dataset("holidays") == Dataset("holidays")
     assert "holidays" not in list_datasets()
-    assert (dataset("holidays").title, dataset("holidays").tricks, dataset("holidays").in_paper) == (
+    assert (dataset("holidays").title, dataset("holidays").block_options, dataset("holidays").in_paper) == (
         "holidays",
         {},
         False,
@@ -231,7 +232,7 @@ def test_a_record_that_contradicts_itself_is_refused(fields: dict[str, object], 
 def test_records_are_read_without_torch_and_numpy() -> None:
     code = """
 import sys
-from tembed.data import dataset, list_datasets, super_classes
+from tembed.lab.data import dataset, list_datasets, super_classes
 assert [dataset(name).num_classes for name in list_datasets()] == [10, 100, 100, 10]
 super_classes("parts")
 sys.exit(bool({"torch", "numpy", "PIL"} & set(sys.modules)))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tembed.common.errors import TembedError
+from tembed.images.image_files import decode_batch
 from tembed.lab.data.checking import check
 from tembed.lab.data.importing import import_images
-from tembed.lab.data.readers.image_files import decode_batch
 from tembed.lab.data.readers.pickles import read_pickle
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,4 +1,4 @@
-"""``load`` turns a name into train, validation and test tensors."""
+"""``load`` turns a name into train, validation and test subsets."""
 
 import subprocess
 import sys
@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.datasets import store_world
 
 from tembed.common.errors import TembedError
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.loading import load
+from tembed.lab.data.subsets import SUBSETS
 
 
 @pytest.fixture
@@ -25,10 +27,9 @@ def test_every_image_arrives_once_with_its_label(pets: np.ndarray) -> None:
     splits = load("pets")
     assert [len(subset) for subset in (splits.train, splits.val, splits.test)] == [26, 6, 8]
     for subset in (splits.train, splits.val, splits.test):
-        assert subset.images.dtype == torch.uint8
+        assert subset.pixels().dtype == np.uint8
         assert subset.labels.dtype == torch.int64
-        assert subset.images.is_contiguous(memory_format=torch.channels_last)
-        assert (subset.images.permute(0, 2, 3, 1).numpy() == pets[subset.indices.numpy()]).all()
+        assert (subset.pixels() == pets[subset.indices.numpy()]).all()
         assert (subset.labels.numpy() == (subset.indices.numpy() >= 20)).all()
         assert subset.classes == ("cat", "dog")
         assert subset.size == (8, 8)
@@ -36,9 +37,9 @@ def test_every_image_arrives_once_with_its_label(pets: np.ndarray) -> None:
 
 def test_mean_and_deviation_are_those_of_the_training_images_only(pets: np.ndarray) -> None:
     splits = load("pets", seed=3)
-    pixels = splits.train.images.double().div(255)
-    assert splits.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), rel=1e-12)
-    assert splits.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), rel=1e-12)
+    pixels = splits.train.pixels() / 255
+    assert splits.mean == pytest.approx(pixels.mean((0, 1, 2)).tolist(), rel=1e-12)
+    assert splits.std == pytest.approx(pixels.std((0, 1, 2)).tolist(), rel=1e-12)
 
 
 def test_the_record_is_enough_to_split_the_same_way_again(pets: np.ndarray) -> None:
@@ -49,9 +50,41 @@ def test_the_record_is_enough_to_split_the_same_way_again(pets: np.ndarray) -> N
     assert not torch.equal(load("pets", seed=4).test.indices, splits.test.indices)
 
 
-def test_changing_a_loaded_tensor_does_not_change_the_store(pets: np.ndarray) -> None:
-    load("pets").train.images.zero_()
-    assert load("pets").train.images.any()
+def test_changing_pixels_does_not_change_the_store(pets: np.ndarray) -> None:
+    train = load("pets").train
+    for changed in (train.pixels(), train.pixels([0, 3]), train.pixels(slice(4))):
+        changed.fill(0)
+    assert train.pixels([0]).any()
+    assert (load("pets").train.pixels() == pets[train.indices.numpy()]).all()
+
+
+def test_subsets_share_the_images_on_disk(pets: np.ndarray) -> None:
+    splits = load("pets")
+    some = splits.train.subset(torch.tensor([4, 0])).subset(torch.tensor([1]))
+    for subset in (splits.train, splits.val, splits.test, some):
+        assert isinstance(subset.pool, np.memmap)
+        assert subset.pool is splits.train.pool
+    assert (some.pixels() == splits.train.pixels([0])).all()
+    assert (splits.train.pixels([2, -1]) == splits.train.pixels()[[2, -1]]).all()
+    assert [splits.subset(name) for name in SUBSETS] == [splits.train, splits.val, splits.test]
+
+
+def test_a_pass_over_a_subset_does_not_keep_the_pool_in_memory(root: Path) -> None:
+    store_world(root, "world", 4000, 32)
+    splits = load("world")
+    for start in range(0, len(splits.test), 100):
+        splits.test.pixels(slice(start, start + 100))
+    assert splits.mean
+    assert mapped_kilobytes(root / "world" / "images.npy") == 0
+    splits.test.pixels([0])
+    assert mapped_kilobytes(root / "world" / "images.npy") > 0, "few images stay mapped"
+
+
+def mapped_kilobytes(path: Path) -> int:
+    """How much of a file is in the memory of this process, in kB."""
+    lines = iter(Path("/proc/self/smaps").read_text("utf-8").splitlines())
+    sizes = [next(line for line in lines if line.startswith("Rss:")) for line in lines if line.endswith(str(path))]
+    return sum(int(line.split()[1]) for line in sizes)
 
 
 def test_a_class_with_too_few_images_is_named(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
@@ -82,10 +115,10 @@ def test_the_library_works_without_rich_and_tyro(pets: np.ndarray) -> None:
 import sys
 from collections.abc import Callable
 sys.modules["rich"] = sys.modules["tyro"] = None
-import tembed.data
-tembed.data.check("pets")
-tembed.data.contact_sheet("pets")
-assert len(tembed.data.load("pets").train) == 26
+from tembed.lab import data
+data.check("pets")
+data.contact_sheet("pets")
+assert len(data.load("pets").train) == 26
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -98,8 +131,8 @@ def test_each_image_keeps_the_name_of_its_file(root: Path, tmp_path: Path, make:
     masked = splits.train.subset(splits.train.labels == 1)
     for images in (splits.train, splits.val, splits.test, some, masked):
         assert images.files is not None
-        for name, pixels in zip(images.files, images.images, strict=True):
-            assert files[name] == make.png(pixels.permute(1, 2, 0).contiguous().numpy())
+        for name, pixels in zip(images.files, images.pixels(), strict=True):
+            assert files[name] == make.png(pixels)
     assert len(set(splits.train.files + splits.val.files + splits.test.files)) == 40  # type: ignore[operator]
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tembed.common.errors import TembedError
-from tembed.lab.data.readers.reading import Origin
 from tembed.lab.data.splits import has_own_split, official_split, paper_split, split_indices
+from tembed.lab.data.subsets import CODES
 
 CLASSES = tuple("abcdefghij")
 POOL = np.repeat(np.arange(10), 6000)
@@ -58,17 +58,17 @@ def test_a_class_with_too_few_images_is_named() -> None:
 
 
 def test_the_official_split_keeps_the_published_test_set_and_takes_a_tenth_of_training() -> None:
-    origin = np.where(np.arange(60_000) % 6 == 5, Origin.TEST, Origin.TRAIN).astype(np.uint8)
-    indices = official_split(POOL, origin, CLASSES, seed=0)
+    subsets = np.where(np.arange(60_000) % 6 == 5, CODES["test"], CODES["train"]).astype(np.uint8)
+    indices = official_split(POOL, subsets, CLASSES, seed=0)
     assert [len(subset) for subset in indices] == [45_000, 5_000, 10_000]
-    assert (origin[indices.test] == Origin.TEST).all()
+    assert (subsets[indices.test] == CODES["test"]).all()
     assert np.bincount(POOL[indices.val]).tolist() == [500] * 10
     assert sorted(np.concatenate(indices).tolist()) == list(range(60_000))
 
 
 def test_the_split_is_chosen_by_its_name() -> None:
-    origin = np.where(np.arange(60_000) % 6 == 5, Origin.TEST, Origin.TRAIN).astype(np.uint8)
-    stored = SimpleNamespace(name="mine", labels=POOL, classes=CLASSES, origin=origin)
+    subsets = np.where(np.arange(60_000) % 6 == 5, CODES["test"], CODES["train"]).astype(np.uint8)
+    stored = SimpleNamespace(name="mine", labels=POOL, classes=CLASSES, subsets=subsets)
     sizes = [len(split_indices(stored, split, 0).test) for split in ("paper", "official", None)]  # type: ignore[arg-type]
     assert sizes == [12_000, 10_000, 10_000]  # None: its own
     with pytest.raises(TembedError, match="`split` is 'half'; it must be 'paper' or 'official'"):
@@ -76,46 +76,46 @@ def test_the_split_is_chosen_by_its_name() -> None:
 
 
 def test_a_published_validation_set_is_kept() -> None:
-    origin = np.array([Origin.TRAIN, Origin.VAL, Origin.TEST, Origin.TRAIN], np.uint8)
-    indices = official_split(np.zeros(4, np.int64), origin, ("a",), seed=0)
+    subsets = np.array([CODES["train"], CODES["val"], CODES["test"], CODES["train"]], np.uint8)
+    indices = official_split(np.zeros(4, np.int64), subsets, ("a",), seed=0)
     assert [subset.tolist() for subset in indices] == [[0, 3], [1], [2]]
 
 
 def test_the_official_split_of_imagenets_layout_tests_on_val_and_takes_a_tenth_of_train() -> None:
-    origin = np.where(np.arange(60_000) % 600 < 500, Origin.TRAIN, Origin.VAL).astype(np.uint8)
-    indices = official_split(POOL, origin, CLASSES, seed=0)
-    as_test = np.where(origin == Origin.VAL, Origin.TEST, origin)
+    subsets = np.where(np.arange(60_000) % 600 < 500, CODES["train"], CODES["val"]).astype(np.uint8)
+    indices = official_split(POOL, subsets, CLASSES, seed=0)
+    as_test = np.where(subsets == CODES["val"], CODES["test"], subsets)
     for mine, other in zip(indices, official_split(POOL, as_test, CLASSES, seed=0), strict=True):
         assert (mine == other).all()
-    assert (origin[indices.test] == Origin.VAL).all()
-    assert len(indices.test) == (origin == Origin.VAL).sum()
-    assert len(indices.val) == pytest.approx(0.1 * (origin == Origin.TRAIN).sum(), abs=len(CLASSES))
+    assert (subsets[indices.test] == CODES["val"]).all()
+    assert len(indices.test) == (subsets == CODES["val"]).sum()
+    assert len(indices.val) == pytest.approx(0.1 * (subsets == CODES["train"]).sum(), abs=len(CLASSES))
 
 
-@pytest.mark.parametrize("marks", [[], [Origin.TRAIN] * 9, [Origin.VAL, Origin.TEST]])
-def test_without_train_and_test_marks_there_is_no_official_split(marks: list[Origin]) -> None:
-    origin = np.zeros(9, np.uint8)
-    origin[: len(marks)] = marks
-    missing = "test" if Origin.TRAIN in marks else "train"
-    assert not has_own_split(origin)
+@pytest.mark.parametrize("marks", [[], [CODES["train"]] * 9, [CODES["val"], CODES["test"]]])
+def test_without_train_and_test_marks_there_is_no_official_split(marks: list[int]) -> None:
+    subsets = np.zeros(9, np.uint8)
+    subsets[: len(marks)] = marks
+    missing = "test" if CODES["train"] in marks else "train"
+    assert not has_own_split(subsets)
     with pytest.raises(TembedError, match=rf"no image is marked as {missing}.*set `split` to 'paper'"):
-        official_split(np.zeros(9, np.int64), origin, ("a",), 0)
+        official_split(np.zeros(9, np.int64), subsets, ("a",), 0)
 
 
 @pytest.mark.parametrize("count", [2, 3, 14, 15])
 def test_at_least_one_training_image_of_a_small_class_validates(count: int) -> None:
-    origin = np.array([Origin.TRAIN] * count + [Origin.TEST], np.uint8)
-    indices = official_split(np.zeros(count + 1, np.int64), origin, ("a",), 0)
+    subsets = np.array([CODES["train"]] * count + [CODES["test"]], np.uint8)
+    indices = official_split(np.zeros(count + 1, np.int64), subsets, ("a",), 0)
     assert [len(subset) for subset in indices] == [count - max(1, (count + 5) // 10), max(1, (count + 5) // 10), 1]
 
 
 def test_too_few_training_images_for_an_official_split_are_named() -> None:
     labels = np.array([0, 0, 1, 2, 0, 1])
-    origin = np.array([Origin.TRAIN] * 4 + [Origin.TEST] * 2, np.uint8)
+    subsets = np.array([CODES["train"]] * 4 + [CODES["test"]] * 2, np.uint8)
     with pytest.raises(
         TembedError, match=r"class 'b' has 1 training image, too few .* \(2 such classes\): give it at least 2"
     ):
-        official_split(labels, origin, ("a", "b", "c"), 0)
-    origin[3:] = [Origin.VAL, Origin.VAL, Origin.TEST]
+        official_split(labels, subsets, ("a", "b", "c"), 0)
+    subsets[3:] = [CODES["val"], CODES["val"], CODES["test"]]
     with pytest.raises(TembedError, match="class 'c' has 0 training images: give it at least 1, or leave the class"):
-        official_split(labels, origin, ("a", "b", "c"), 0)
+        official_split(labels, subsets, ("a", "b", "c"), 0)

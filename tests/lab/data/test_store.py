@@ -89,8 +89,8 @@ def test_a_users_own_folder_of_that_name_is_not_touched(root: Path, pets: Path, 
 def test_a_killed_import_stores_nothing_and_the_next_one_cleans_up(root: Path, pets: Path) -> None:
     code = """
 import os, signal, sys
-from tembed.data import importing, storage
-storage._rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from tembed.lab.data import importing, store
+store._rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 importing.import_images(sys.argv[1], "pets")
 """
     assert subprocess.run([sys.executable, "-c", code, str(pets)]).returncode == -signal.SIGKILL

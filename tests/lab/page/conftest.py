@@ -27,7 +27,7 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     folder = tmp_path_factory.mktemp("page")
     made = generate(200, size=SIDE)
     assert made.part_map is not None
-    images, labels = made.images.permute(0, 2, 3, 1).contiguous().numpy(), made.labels.numpy()
+    images, labels = made.pixels(), made.labels.numpy()
     reading = Reading("generated", CLASSES, iter([Chunk(images, labels, np.zeros(len(labels), np.uint8))]))
     parts = (f"<img src=x onerror=alert(2)>{made.parts[0]}", *made.parts[1:])
     store(folder / "data", "hostile", reading, {}, made.part_map.numpy(), parts)

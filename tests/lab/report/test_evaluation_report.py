@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.datasets import planes
 from support.features import save_untrained
 from support.texts import unreadable
 
@@ -63,13 +64,13 @@ def test_the_details_add_up_to_the_evaluation(folder: Path, detailed: Detailed) 
     for file, label in zip(found.files, found.labels, strict=True):
         assert file.split("/")[0] == found.classes[label], "each name belongs to its image"
     network = load_network(source)
-    batch = (detailed.images.images[:4].float() / 255 - 0.5) / 0.25
+    batch = (planes(detailed.images)[:4].float() / 255 - 0.5) / 0.25
     with torch.no_grad():
         output = network(batch.contiguous(memory_format=torch.channels_last))
     assert output.scores is not None
     assert found.patches is not None
     np.testing.assert_allclose(found.patches[:4], output.scores.softmax(1).mean((2, 3)), atol=1e-3)
-    batch = (detailed.images.images.float() / 255 - 0.5) / 0.25
+    batch = (planes(detailed.images).float() / 255 - 0.5) / 0.25
     with torch.no_grad():
         scores = network(batch.contiguous(memory_format=torch.channels_last)).scores
     assert scores is not None
@@ -126,7 +127,7 @@ def test_the_sheet_shows_the_image_and_its_patches(detailed: Detailed) -> None:
     assert scores is not None
     assert scores.shape == (5, 4, 4, 3)
     shown = np.asarray(worst_sheet(detailed, which))
-    pixels = detailed.images.images[int(which[0])].permute(1, 2, 0).numpy()
+    pixels = detailed.images.pixels([int(which[0])])[0]
     tile = np.asarray(Image.fromarray(pixels).resize((TILE, TILE), Image.Resampling.LANCZOS))
     places = np.argwhere((shown[:, 18:19] == tile[0, 0]).all(-1))
     assert any(np.array_equal(shown[y : y + TILE, 18 : 18 + TILE], tile) for y, _ in places)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.datasets import store_world
+from support.datasets import planes, store_world
 from support.features import save_untrained
 
 from tembed.lab.analysis import knock_outs as signs
@@ -75,6 +75,6 @@ def test_trained_weights_are_measured_on_random_images(tmp_path: Path, monkeypat
     ((labels, fetch),) = seen
     assert len(labels) == 30
     assert len(labels.unique()) >= 8
-    expected = (images.images.float() / 255 - 0.5) / 0.25
+    expected = (planes(images).float() / 255 - 0.5) / 0.25
     shown = fetch(labels.argsort()[:5])
     assert all((expected - picture).abs().flatten(1).max(1).values.min() < 1e-5 for picture in shown)

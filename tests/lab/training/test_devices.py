@@ -126,7 +126,9 @@ def test_evaluation_counts_each_image_once() -> None:
         sums = []
         for rank in range(world):
             share = Share(rank, world)
-            batches = dataclasses.replace(load_inputs(recipe).test, rank=rank, world_size=world)
+            batches = load_inputs(recipe).test
+            order = dataclasses.replace(batches.order, rank=rank, world_size=world)
+            batches = dataclasses.replace(batches, order=order)
             evaluate_batches(model, batches, group=share)
             sums.append(share.values)
         correct, head, patches, patch_correct, patch_count = (sum(column) for column in zip(*sums, strict=True))

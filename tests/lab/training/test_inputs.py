@@ -8,7 +8,7 @@ from PIL import Image
 
 from tembed.common.errors import TembedError
 from tembed.lab.data.importing import import_images
-from tembed.lab.training.inputs import balancing_weights, evenly, load_inputs, resized
+from tembed.lab.training.inputs import balancing_weights, evenly, load_inputs
 from tembed.lab.training.recipe import Recipe
 
 
@@ -54,11 +54,3 @@ def test_a_selection_of_training_images_leaves_validation_and_test_unchanged() -
     assert len(some.train.images) == 40
     assert some.test.images.indices.tolist() == whole.test.images.indices.tolist()
     assert some.splits.mean == whole.splits.mean
-
-
-def test_resizing_to_a_smaller_side_averages_over_areas() -> None:
-    images = torch.rand(2, 3, 8, 16).contiguous(memory_format=torch.channels_last)
-    half = resized(images, 4)
-    assert half.shape == (2, 3, 4, 8)
-    assert torch.allclose(half, images.view(2, 3, 4, 2, 8, 2).mean((3, 5)), atol=1e-6)
-    assert resized(images, 8) is images

@@ -16,8 +16,10 @@ from tembed.common.cores import SPINNING
 from tembed.common.errors import TembedError
 from tembed.common.files import locked
 from tembed.common.progress import Lines, Progress
+from tembed.images.pixels import resized
+from tembed.lab.data.batches import Pixels
 from tembed.lab.training.evaluation import evaluate
-from tembed.lab.training.inputs import load_inputs, resized
+from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import Training, train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
@@ -79,7 +81,8 @@ def test_steps_are_those_of_plain_adam_with_l2_in_the_gradient(tmp_path: Path, c
     seen = Remember()
     run = train(recipe, tmp_path / "run", progress=seen)
     inputs = load_inputs(recipe)
-    assert inputs.train.flips == recipe.flips
+    assert isinstance(inputs.train.source, Pixels)
+    assert inputs.train.source.flips == recipe.flips
     counts = inputs.train.images.labels.bincount(minlength=10)
     assert not recipe.balanced or len(counts.unique()) > 1
     factors = len(inputs.train.images) / (10 * counts) if recipe.balanced else torch.ones(10)
@@ -126,8 +129,9 @@ def test_keras_conventions_change_the_input_the_gradients_and_adam(tmp_path: Pat
     recipe = dataclasses.replace(DOTS, epochs=1, train_images=48, conventions="keras").complete()
     run = train(recipe, tmp_path / "run")
     inputs = load_inputs(recipe)
-    assert inputs.train.std == (1.0, 1.0, 1.0)
-    assert inputs.train.mean == inputs.splits.mean
+    assert isinstance(inputs.train.source, Pixels)
+    assert inputs.train.source.std == inputs.std == (1.0, 1.0, 1.0)
+    assert inputs.train.source.mean == inputs.mean == inputs.splits.mean
     torch.manual_seed(derived_seed(recipe.seed, "weights"))
     model = build(recipe, 10, 8)
     moments = {name: [torch.zeros_like(p), torch.zeros_like(p)] for name, p in model.named_parameters()}
@@ -253,7 +257,7 @@ def test_a_loss_that_is_not_finite_names_step_images_and_checkpoint(
     with pytest.raises(TembedError) as caught:
         train(DOTS, tmp_path / "run", checkpoint_seconds=0)
     message, inputs = str(caught.value), load_inputs(DOTS)
-    expected = inputs.train.images.indices[inputs.train.indices(1, 2)].tolist()
+    expected = inputs.train.images.indices[inputs.train.order.positions(1, 2)].tolist()
     assert "the loss is nan at step 2 of epoch 2" in message
     assert str(expected) in message
     assert f"last good checkpoint: {tmp_path / 'run' / 'checkpoints' / 'newest.safetensors'}" in message

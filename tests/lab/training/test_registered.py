@@ -64,7 +64,7 @@ def test_tricks_come_from_the_dataset_unless_the_network_has_its_own_default() -
     options = ("softmax_on_bn", "smooth_shortcut")
     register_model("mine", with_block, options=options)
     register_model("unsmoothed", with_block, options=options, defaults={"smooth_shortcut": False})
-    data.register_dataset(data.Dataset("tricky", tricks={"softmax_on_bn": True, "smooth_shortcut": True}))
+    data.register_dataset(data.Dataset("tricky", block_options={"softmax_on_bn": True, "smooth_shortcut": True}))
     found = {
         (model, name): (recipe.softmax_on_bn, recipe.smooth_shortcut)
         for model in ("mine", "unsmoothed")
@@ -81,7 +81,7 @@ def test_tricks_come_from_the_dataset_unless_the_network_has_its_own_default() -
 
 
 def test_a_trick_that_no_recipe_records_is_refused() -> None:
-    data.register_dataset(data.Dataset("tricky", tricks={"smooth_shortcuts": True}))
+    data.register_dataset(data.Dataset("tricky", block_options={"smooth_shortcuts": True}))
     with pytest.raises(TembedError, match=r"'smooth_shortcuts'.*did you mean 'smooth_shortcut'"):
         Recipe("rn26-embed", "tricky").complete()
 

@@ -14,7 +14,7 @@ from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.colours import Colour, class_colours
 from tembed.lab.analysis.compared_runs import BASELINE, RUN, UNTRAINED, ByKind, Named, sort_runs
-from tembed.lab.analysis.features import Features, cached_features, extract_features, pixels_of
+from tembed.lab.analysis.features import Features, cached_features, extract_features
 from tembed.lab.analysis.figures import geometry_figure, legend_figure, legend_points, within, words_figure
 from tembed.lab.analysis.knock_outs import KnockOuts, trained_knock_outs
 from tembed.lab.analysis.maps import FEWEST_POINTS, map_all, spaces_of
@@ -103,7 +103,7 @@ class Analysis:
     @cached_property
     def images(self) -> UInt8:
         """``(N, H, W, 3)``."""
-        return pixels_of(self.sample)
+        return self.sample.pixels()
 
     @cached_property
     def group_of(self) -> Int64 | None:

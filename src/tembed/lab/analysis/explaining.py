@@ -9,11 +9,11 @@ import torch
 
 from tembed.common.arrays import Floats, UInt8, probability
 from tembed.common.errors import TembedError
+from tembed.images.pictures import Given, Picture, all_given, read_picture
 from tembed.lab.analysis.features import extract_features
 from tembed.lab.analysis.figures import mixture
 from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.data.readers.pictures import Given, Picture, all_given, read_picture
 from tembed.models.registry import model_info
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
@@ -165,11 +165,8 @@ def each_explanation(
 
 def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
     """Explain one picture that has been read for this network."""
-    batch = torch.from_numpy(np.array(picture.pixels)).permute(2, 0, 1)[None]
-    batch = batch.contiguous(memory_format=torch.channels_last)
-    images = ImageSet(
-        batch, torch.zeros(1, dtype=torch.int64), network.description.classes, torch.zeros(1, dtype=torch.int64)
-    )
+    zero = torch.zeros(1, dtype=torch.int64)
+    images = ImageSet(picture.pixels[None], zero, network.description.classes, indices=zero)
     found = extract_features(network, images)
     assert found.softmax is not None
     assert found.entropy is not None

@@ -19,7 +19,7 @@ from tembed.common.arrays import Floats, Int64, UInt8, briefly
 from tembed.common.errors import TembedError
 from tembed.common.files import explained, write_file
 from tembed.common.progress import SILENT, Progress
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.models.network import Block
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
@@ -135,11 +135,6 @@ def patch_picture(image: UInt8, cell: tuple[int, int], map_size: tuple[int, int]
     return picture
 
 
-def pixels_of(images: ImageSet) -> UInt8:
-    """The images as bytes ``(N, H, W, 3)``."""
-    return np.ascontiguousarray(images.images.permute(0, 2, 3, 1).numpy())
-
-
 # --- extraction
 
 
@@ -152,7 +147,7 @@ def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progr
     model = network.eval()
     device = next(model.parameters()).device
     mean, std = network.description.normalisation
-    batches = Batches(images, BATCH, mean=mean, std=std, augment=False)
+    batches = evaluation_batches(images, BATCH, mean=mean, std=std)
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
     done, size = 0, (0, 0)
@@ -195,10 +190,10 @@ def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progr
 def features_key(network: AnyNetwork, images: ImageSet, seed: int) -> str:
     """A hash of what the features depend on: the weights, the images with their normalisation, and the seed."""
     digest = hashlib.sha256(checksum(network.state_dict()).encode())
-    known = network.description
-    about = [known.recipe, known.mean, known.std, list(images.images.shape), seed, 1]
+    known, shape = network.description, [len(images), 3, *images.size]
+    about = [known.recipe, known.mean, known.std, shape, seed, 1]
     digest.update(json.dumps(about).encode())
-    digest.update(pixels_of(images).data)
+    digest.update(images.pixels().data)
     digest.update(images.labels.numpy().data)
     return digest.hexdigest()[:16]
 

@@ -21,8 +21,8 @@ from tembed.common.errors import TembedError
 from tembed.common.extras import needs
 from tembed.common.modes import evaluation_mode
 from tembed.common.progress import SILENT, Progress
+from tembed.images.pixels import normalised
 from tembed.lab.analysis.score_gradients import BATCH, Block, Fetch, gradients, logits_of
-from tembed.lab.data.batches import Batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.training.variance_share import measured_share
 from tembed.models.network import Network
@@ -153,10 +153,7 @@ def trained_knock_outs(
     chosen = order[: IMAGES_FAST if fast else IMAGES if is_cut else IMAGES_UNCUT]
 
     def fetch(which: Tensor) -> Tensor:
-        part = images.subset(chosen[which])
-        mean, std = network.description.normalisation
-        batches = Batches(part, len(part), mean=mean, std=std, augment=False)
-        return batches.batch(0, 0)[0]
+        return normalised(images.pixels(chosen[which].numpy()), *network.description.normalisation)
 
     with reproducible():
         return _measure(network, fetch, images.labels[chosen], seed, progress)

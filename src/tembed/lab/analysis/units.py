@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tembed.block import FeatureEmbedding
 from tembed.common.progress import SILENT, Progress
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.maximizers.calibrate import visited_units
 from tembed.trained.determinism import reproducible
@@ -74,7 +74,7 @@ class Unit:
 def measure_units(network: AnyNetwork, images: ImageSet, progress: Progress = SILENT) -> list[Unit]:
     """The units of a trained network on these images, in the order of the forward pass; empty if it has none."""
     mean, std = network.description.normalisation
-    batches = Batches(images, BATCH, mean=mean, std=std, augment=False)
+    batches = evaluation_batches(images, BATCH, mean=mean, std=std)
     found: dict[nn.BatchNorm2d, list[dict[str, Array]]] = {}
 
     def visit(bn: nn.BatchNorm2d, a: Tensor, output: Any = None) -> None:

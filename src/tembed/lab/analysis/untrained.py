@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tembed.block import FeatureEmbedding, initialize
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork, build
@@ -51,7 +51,7 @@ def untrained(network: AnyNetwork, images: ImageSet, seed: int) -> AnyNetwork:
             norm.reset_running_stats()
             norm.momentum = None  # the mean over all batches
         mean, std = known.normalisation
-        batches = Batches(images.subset(chosen), BATCH, mean=mean, std=std, augment=False)
+        batches = evaluation_batches(images.subset(chosen), BATCH, mean=mean, std=std)
         model.train()
         for norm in norms:
             norm.train()  # also in a frozen network

@@ -2,8 +2,8 @@
 
 ``catalogue`` has one record per dataset; ``getting`` and ``importing`` bring its images into the store on disk
 (``store``, ``npy``, ``filelist``); ``splits`` and ``loading`` turn it into train, validation and test subsets
-(``image_set``), after ``verification``; ``batches`` feeds them to the training loop; ``checking`` and
-``contact_sheets`` look at what is stored. ``readers/`` reads every published file layout, and ``parts/`` draws the
+(``image_set``), after ``verification``; ``order`` and ``batches`` feed them to the training loop; ``checking`` and
+``contact_sheets`` look at what is stored. ``readers/`` reads every published form of files, and ``parts/`` draws the
 generated world.
 
 Names are imported when first used, so that the processes that decode images do not wait for torch.

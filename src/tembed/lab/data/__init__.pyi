@@ -1,4 +1,6 @@
 from .batches import Batches as Batches
+from .batches import evaluation_batches as evaluation_batches
+from .batches import training_batches as training_batches
 from .catalogue import Dataset as Dataset
 from .catalogue import dataset as dataset
 from .catalogue import list_datasets as list_datasets
@@ -13,6 +15,8 @@ from .image_set import ImageSet as ImageSet
 from .image_set import Splits as Splits
 from .importing import import_images as import_images
 from .loading import load as load
+from .order import Order as Order
 from .store import default_root as default_root
 from .store import remove_dataset as remove_dataset
 from .store import rename_dataset as rename_dataset
+from .subsets import Subset as Subset

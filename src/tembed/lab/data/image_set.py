@@ -1,28 +1,37 @@
 """The types that travel from the disk to the training loop."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tembed.lab.data.readers.reading import Fit
+from tembed.common.arrays import Fit, Int64, Triple, UInt8
+from tembed.lab.data.npy import release
+from tembed.lab.data.subsets import Subset
+
+CHUNK = 64
+"""Images whose sums are computed together: few enough to stay in the cache. Reading as many is part of a pass over the
+data, whose pages will not be needed again soon."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images of one size with their labels, all in memory.
+    """Images of one size with their labels: a selection from a pool of images, whose pixels are copied when needed.
 
-    ``images``: uint8 ``(N, 3, H, W)``, laid out channels-last in memory. ``labels``: int64 ``(N,)``.
-    ``indices``: int64 ``(N,)``, the position of each image in the stored pool. ``part_map``: uint8 ``(N, H, W)``, the
+    ``pool``: uint8 ``(M, H, W, 3)``, in memory or memory-mapped, shared by all subsets. ``labels``: int64 ``(N,)``.
+    ``indices``: int64 ``(N,)``, the position of each image in the pool. ``pool_part_map``: uint8 ``(M, H, W)``, the
     part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), if the dataset knows it. ``files``: the name of
     each image's file, relative to the folder that was imported; None if the dataset was not imported from image files.
     """
 
-    images: Tensor
+    pool: UInt8
     labels: Tensor
     classes: tuple[str, ...]
     indices: Tensor
-    part_map: Tensor | None = None
+    pool_part_map: UInt8 | None = None
     parts: tuple[str, ...] = ()
     files: tuple[str, ...] | None = field(default=None, repr=False)
 
@@ -36,27 +45,59 @@ class ImageSet:
     @property
     def size(self) -> tuple[int, int]:
         """Height and width."""
-        return self.images.shape[2], self.images.shape[3]
+        return self.pool.shape[1], self.pool.shape[2]
+
+    def pixels(self, which: Int64 | Sequence[int] | slice = slice(None)) -> UInt8:
+        """The bytes ``(n, H, W, 3)`` of the images at these positions, by default of all. They are copied."""
+        found = self.pool[self.indices.numpy()[which]]
+        if len(found) >= CHUNK:
+            release(self.pool)
+        return found
+
+    @property
+    def part_map(self) -> Tensor | None:
+        """The part that each pixel shows: uint8 ``(N, H, W)``, or None. It is copied."""
+        return None if self.pool_part_map is None else torch.from_numpy(self.pool_part_map[self.indices.numpy()])
 
     def subset(self, which: Tensor) -> "ImageSet":
-        """The images at these positions, in this order."""
+        """The images at these positions, in this order. No pixels are copied."""
         files = self.files
         if files is not None:
             files = tuple(files[position] for position in torch.arange(len(self))[which].tolist())
         return ImageSet(
-            images=self.images[which].contiguous(memory_format=torch.channels_last),
+            pool=self.pool,
             labels=self.labels[which],
             classes=self.classes,
             indices=self.indices[which],
-            part_map=None if self.part_map is None else self.part_map[which],
+            pool_part_map=self.pool_part_map,
             parts=self.parts,
             files=files,
         )
 
 
+def statistics(images: ImageSet) -> tuple[Triple, Triple]:
+    """Mean and standard deviation of each channel, from exact integer sums. Pixels are from 0 to 1."""
+    height, width = images.size
+    total = np.zeros(3 * height * width, np.int64)
+    squares = np.zeros(3 * height * width, np.int64)
+    for start in range(0, len(images), CHUNK):
+        chunk = images.pixels(slice(start, start + CHUNK)).reshape(-1, len(total)).astype(np.int32)
+        total += chunk.sum(0, dtype=np.int32)
+        squares += np.square(chunk, out=chunk).sum(0, dtype=np.int32)
+    count = len(images) * height * width
+    mean = total.reshape(-1, 3).sum(0) / count
+    variance = squares.reshape(-1, 3).sum(0) / count - mean**2
+    red, green, blue = (mean / 255).tolist()
+    red_std, green_std, blue_std = (np.sqrt(np.maximum(variance, 0)) / 255).tolist()
+    return (red, green, blue), (red_std, green_std, blue_std)
+
+
 @dataclass(frozen=True)
 class Splits:
-    """The train, validation and test subsets of a dataset, and what is needed to split it the same way again."""
+    """The train, validation and test subsets of a dataset, and what is needed to split it the same way again.
+
+    The three share one pool of images. Nothing is read before it is needed.
+    """
 
     name: str
     split: str
@@ -65,10 +106,26 @@ class Splits:
     train: ImageSet
     val: ImageSet
     test: ImageSet
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
     fit: Fit = "crop"
     """how oblong pictures became squares when they were imported"""
+
+    @property
+    def mean(self) -> Triple:
+        """The mean of each channel over the training images, with pixels from 0 to 1."""
+        return self._statistics[0]
+
+    @property
+    def std(self) -> Triple:
+        """The standard deviation of each channel over the training images, with pixels from 0 to 1."""
+        return self._statistics[1]
+
+    @cached_property
+    def _statistics(self) -> tuple[Triple, Triple]:
+        return statistics(self.train)
+
+    def subset(self, name: Subset) -> ImageSet:
+        """The subset of this name."""
+        return {"train": self.train, "val": self.val, "test": self.test}[name]
 
     def __repr__(self) -> str:
         height, width = self.train.size

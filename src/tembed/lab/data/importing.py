@@ -1,4 +1,4 @@
-"""``import_images``: recognise the layout of any folder or archive of images, read it and store it under a name."""
+"""``import_images``: recognise the form of any folder or archive of images, read it and store it under a name."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from tembed.common.arrays import Fit
 from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.catalogue import Dataset, check_name, dataset
@@ -15,21 +16,21 @@ from tembed.lab.data.readers import cifar, mini_imagenet
 from tembed.lab.data.readers.archives import Archive, open_archive, skipped_images
 from tembed.lab.data.readers.decoding import MAX_SIDE
 from tembed.lab.data.readers.folders import read_class_folders
-from tembed.lab.data.readers.reading import Chunk, Fit, NeedsSize, Options, Reading
+from tembed.lab.data.readers.reading import Chunk, NeedsSize, Options, Reading
 from tembed.lab.data.splits import split_indices, usual_split
 from tembed.lab.data.store import Stored, default_root, store
 
 DEFAULT_SIZE = 224
 UNBALANCED = 5  # images of the largest class for one of the smallest
 
-CIFAR_LAYOUTS: tuple[tuple[frozenset[str], Callable[[Archive, str, Progress], Reading]], ...] = (
+CIFAR_FILES: tuple[tuple[frozenset[str], Callable[[Archive, str, Progress], Reading]], ...] = (
     (frozenset({"data_batch_1", "test_batch"}), cifar.read_pickles10),
     (frozenset({"train", "test", "meta"}), cifar.read_pickles100),
     (frozenset({"data_batch_1.bin", "test_batch.bin"}), cifar.read_binary10),
     (frozenset({"train.bin", "test.bin"}), cifar.read_binary100),
     (frozenset({"data_batch_1.png", "test_batch.png"}), cifar.read_pngs10),
 )
-"""The files in one folder that identify a layout of CIFAR, and its reader."""
+"""The files in one folder that identify a form of CIFAR, and its reader."""
 
 
 def import_images(
@@ -75,7 +76,7 @@ def import_images(
 
 def _store(archive: Archive, record: Dataset, root: Path, options: Options, progress: Progress) -> Stored:
     reading = match_record(recognise(archive, options, progress), record, archive.path)
-    source = _origin_of(archive.path, options)
+    source = _provenance(archive.path, options)
     return store(root, record.name, reading, source, expected=record.sha256)
 
 
@@ -110,7 +111,7 @@ def recognise(archive: Archive, options: Options = Options(), progress: Progress
         folder, _, file = name.rpartition("/")
         folders.setdefault(f"{folder}/" if folder else "", set()).add(file)
     for folder, files in sorted(folders.items(), key=lambda entry: (entry[0].count("/"), entry[0])):
-        for marks, reader in CIFAR_LAYOUTS:
+        for marks, reader in CIFAR_FILES:
             if marks <= files:
                 _check_side(options, cifar.SIDE)
                 return _with_notes(reader(archive, folder, progress), archive, folder)
@@ -131,11 +132,11 @@ def _check_side(options: Options, side: int) -> None:
 
 
 def _with_notes(reading: Reading, archive: Archive, folder: str) -> Reading:
-    """The reading of a published layout in this folder, with a note about images that are no part of it."""
+    """The reading of a published dataset in this folder, with a note about images that are no part of it."""
     batches = {f"{folder}{name}.png" for name, _ in cifar.FILES10}
     others = (name for name in archive.names if name not in batches)
-    layout = reading.layout
-    notes = skipped_images(others, f"that is no part of {layout}", f"that are no part of {layout}")
+    kind = reading.kind
+    notes = skipped_images(others, f"that is no part of {kind}", f"that are no part of {kind}")
     return replace(reading, notes=[*archive.notes, *reading.notes, *notes])
 
 
@@ -154,13 +155,13 @@ def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:
     chunks = list(reading.chunks)
     if not chunks:  # every image was broken and left out
         return replace(reading, chunks=iter(()))
-    images, labels, origin = (np.concatenate(column) for column in list(zip(*chunks, strict=True))[:3])
+    images, labels, subsets = (np.concatenate(column) for column in list(zip(*chunks, strict=True))[:3])
     files = tuple(file for chunk in chunks for file in chunk.files)
     digests = (hashlib.sha256(image.tobytes()).digest() for image in images)
-    keys = list(zip(origin.tolist(), labels.tolist(), digests, strict=True))
+    keys = list(zip(subsets.tolist(), labels.tolist(), digests, strict=True))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     files = tuple(files[index] for index in order) if files else ()
-    return replace(reading, chunks=iter([Chunk(images[order], labels[order], origin[order], files)]))
+    return replace(reading, chunks=iter([Chunk(images[order], labels[order], subsets[order], files)]))
 
 
 def _relabelled(reading: Reading, record: Dataset, path: Path) -> Reading:
@@ -174,7 +175,7 @@ def _relabelled(reading: Reading, record: Dataset, path: Path) -> Reading:
     return replace(reading, classes=record.classes, chunks=chunks)
 
 
-def _origin_of(path: Path, options: Options) -> dict[str, Any]:
+def _provenance(path: Path, options: Options) -> dict[str, Any]:
     """What the manifest says about where the images came from."""
     source: dict[str, Any] = {"path": path.name or str(path)}
     if path.is_file():

@@ -5,6 +5,7 @@ page kills the process.
 """
 
 import hashlib
+import mmap
 import os
 from pathlib import Path
 from types import TracebackType
@@ -70,6 +71,17 @@ def write_array(path: Path, array: np.ndarray) -> None:
         np.save(file, array, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())
+
+
+def release(array: np.ndarray) -> None:
+    """Drop the pages of a memory-mapped array from this process. The system keeps them in its cache.
+
+    Otherwise a pass over a part of the array would end with nearly all of it in the memory of the process, because the
+    system maps the neighbours of a page as well.
+    """
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def array_sha256(array: np.ndarray) -> str:

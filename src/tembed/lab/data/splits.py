@@ -13,8 +13,8 @@ import numpy as np
 from tembed.common.arrays import Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.lab.data.catalogue import dataset
-from tembed.lab.data.readers.reading import Origin
 from tembed.lab.data.store import Stored, default_root, is_stored, open_stored
+from tembed.lab.data.subsets import CODES, SUBSETS
 
 VAL_PERCENT, TEST_PERCENT = 15, 20
 FEWEST = 4  # images of a class, so that each subset gets one
@@ -38,7 +38,7 @@ def split_indices(stored: Stored, split: str | None, seed: int) -> SplitIndices:
     if split == "paper":
         return paper_split(stored.labels, stored.classes, seed)
     if split == "official":
-        return official_split(stored.labels, stored.origin, stored.classes, seed)
+        return official_split(stored.labels, stored.subsets, stored.classes, seed)
     raise TembedError(f"`split` is {split!r}; it must be 'paper' or 'official'")
 
 
@@ -52,12 +52,12 @@ def default_split(name: str, root: str | Path | None = None) -> Split:
 
 def usual_split(stored: Stored) -> Split:
     """The dataset's own split if it has one, except that the paper's datasets are pooled as in the paper (§4)."""
-    return "official" if has_own_split(stored.origin) and not dataset(stored.name).in_paper else "paper"
+    return "official" if has_own_split(stored.subsets) and not dataset(stored.name).in_paper else "paper"
 
 
-def has_own_split(origin: UInt8) -> bool:
+def has_own_split(subsets: UInt8) -> bool:
     """Whether the source said which images are for training and which are held out."""
-    return bool((origin == Origin.TRAIN).any() and (origin >= Origin.VAL).any())
+    return bool((subsets == CODES["train"]).any() and (subsets > CODES["train"]).any())
 
 
 def paper_split(labels: Int64, classes: tuple[str, ...], seed: int) -> SplitIndices:
@@ -74,18 +74,18 @@ def paper_split(labels: Int64, classes: tuple[str, ...], seed: int) -> SplitIndi
     return _sorted_indices(train, val, test)
 
 
-def official_split(labels: Int64, origin: UInt8, classes: tuple[str, ...], seed: int) -> SplitIndices:
+def official_split(labels: Int64, subsets: UInt8, classes: tuple[str, ...], seed: int) -> SplitIndices:
     """Train, validation and test as published.
 
     If only two subsets were published, the one that is not for training is the test set, whatever its name (ImageNet
     calls it val), and 10 % of every class of the training set, at least one image, are for validation.
     """
-    if not has_own_split(origin):
-        missing = "train" if not (origin == Origin.TRAIN).any() else "test"
+    if not has_own_split(subsets):
+        missing = "train" if not (subsets == CODES["train"]).any() else "test"
         raise TembedError(
             f"no image is marked as {missing}, because the source had no such folder or file: set `split` to 'paper'"
         )
-    given, val, test = (np.flatnonzero(origin == subset) for subset in (Origin.TRAIN, Origin.VAL, Origin.TEST))
+    given, val, test = (np.flatnonzero(subsets == CODES[name]) for name in SUBSETS)
     if len(val) and len(test):
         _check_counts(labels[given], classes, 1, "training images")
         return _sorted_indices([given], [val], [test])

@@ -1,9 +1,9 @@
 """A dataset on disk: one memory-mapped uint8 array, labels, and a manifest.
 
-``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the `Origin` of each
-image), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files, and
-``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either complete
-or absent. ``verification`` adds ``verified.json`` when the dataset is used.
+``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the subset that the
+source put each image in), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files,
+and ``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either
+complete or absent. ``verification`` adds ``verified.json`` when the dataset is used.
 """
 
 import difflib
@@ -23,13 +23,13 @@ from typing import Any, get_args
 import numpy as np
 
 from tembed import __version__
-from tembed.common.arrays import Int64, UInt8
+from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.common.files import FORBIDDEN, FULL, sync_folder, write_json
 from tembed.lab.data.catalogue import NAME, check_name, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
-from tembed.lab.data.readers.reading import Fit, Reading, SourceFile
+from tembed.lab.data.readers.reading import Reading, SourceFile
 
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all other arrays are uint8
@@ -56,7 +56,7 @@ class Stored:
     manifest: dict[str, Any]
     images: UInt8
     labels: Int64
-    origin: UInt8
+    subsets: UInt8
     part_map: UInt8 | None
 
     @property
@@ -246,17 +246,17 @@ def _write_arrays(
     parts: tuple[str, ...],
 ) -> dict[str, Any]:
     """Write all arrays and return the manifest that describes them."""
-    labels, origin = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    labels, subsets = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
     sources: list[SourceFile] = []
     with NpyWriter(folder / "images.npy") as writer:
         for chunk in reading.chunks:
             writer.append(chunk.images)
             labels.append(chunk.labels)
-            origin.append(chunk.origin)
+            subsets.append(chunk.subsets)
             sources.extend(chunk.files)
     if not writer.count:
         raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
-    arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(origin)}
+    arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(subsets)}
     if part_map is not None:
         arrays["part_map"] = part_map
     for key, array in arrays.items():
@@ -267,7 +267,7 @@ def _write_arrays(
         "format": FORMAT,
         "name": name,
         "tool": f"tembed {__version__}",
-        "source": {"layout": reading.layout} | source,
+        "source": {"layout": reading.kind} | source,
         "count": writer.count,
         "classes": list(reading.classes),
         "class_counts": counts.tolist(),

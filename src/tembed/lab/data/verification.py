@@ -21,7 +21,7 @@ from tembed.lab.data.store import VERIFIED, Stored
 
 def verify(stored: Stored, *, again: bool = False) -> None:
     """Raise `TembedError` if an array is not the one that was stored. ``again``: hash it even in a known state."""
-    arrays: dict[str, np.ndarray] = {"labels": stored.labels, "origin": stored.origin, "images": stored.images}
+    arrays: dict[str, np.ndarray] = {"labels": stored.labels, "origin": stored.subsets, "images": stored.images}
     if stored.part_map is not None:
         arrays["part_map"] = stored.part_map
     trust_times = not is_in_memory(stored.folder)

@@ -94,7 +94,7 @@ def _draw_legend(draw: ImageDraw.ImageDraw, rows: list[list[tuple[int, int, str]
 
 
 def _pixels(found: Detailed, position: int) -> UInt8:
-    return np.ascontiguousarray(found.images.images[position].permute(1, 2, 0).numpy())
+    return found.images.pixels([position])[0]
 
 
 def _grid(scores: np.ndarray, labels: list[int], colours: list[Colour]) -> UInt8:

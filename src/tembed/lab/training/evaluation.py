@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
-from tembed.lab.data.batches import Batches
+from tembed.lab.data.batches import Batches, evaluation_batches
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
+from tembed.lab.data.subsets import SUBSETS, Subset
 from tembed.lab.training.inputs import EVAL_BATCH
 from tembed.lab.training.prediction_measures import Predictions
 from tembed.lab.training.process_group import SINGLE_PROCESS, Forward, ProcessGroup
@@ -23,8 +24,6 @@ from tembed.lab.training.schedule import derived_seed
 from tembed.models.network import Output
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
-
-Subset = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True)
@@ -112,16 +111,16 @@ def evaluate_in_detail(
 
 
 def _load(
-    source: Loadable, subset: str, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
+    source: Loadable, subset: Subset, data: str | None, root: str | Path | None, accelerator: str, progress: Progress
 ) -> tuple[AnyNetwork, ImageSet, str]:
     """The network, the images to measure it on, and the name of their dataset."""
-    if subset not in ("train", "val", "test"):
+    if subset not in SUBSETS:
         raise TembedError(f"`subset` is {subset!r}; it must be train, val or test")
     network = as_network(source, accelerator)
     recipe = recipe_of(network)
     split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
     splits = load(data or recipe.data, split, recipe.split_seed, root)
-    images = {"train": splits.train, "val": splits.val, "test": splits.test}[subset]
+    images = splits.subset(subset)
     if images.classes != network.description.classes:
         raise TembedError(f"{splits.name} does not have the classes that {name_of(source)} was trained on")
     side = min(images.size)
@@ -143,7 +142,7 @@ def _measure(
     network: AnyNetwork, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
 ) -> Evaluation:
     mean, std = network.description.normalisation
-    batches = Batches(images, EVAL_BATCH, mean=mean, std=std, augment=False)
+    batches = evaluation_batches(images, EVAL_BATCH, mean=mean, std=std)
     group = OneDevice(next(network.parameters()).device)
     try:
         with reproducible(group.device.type == "cpu"):
@@ -210,7 +209,7 @@ def evaluate_batches(
                     patch_correct += int((output.scores.argmax(1) == truth).sum())
                     patch_count += truth.numel()
                     patches += float(F.cross_entropy(output.scores, truth)) * len(labels)
-            done += batches.count(step)
+            done += batches.order.count(step)
             if watch is not None:
                 watch(done, total)
     model.train(was_training)

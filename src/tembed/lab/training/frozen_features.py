@@ -7,8 +7,8 @@ and a random crop of each. Validation uses the image itself. The test at the end
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,9 @@ from tembed.attachment.sources import code_version
 from tembed.common.arrays import Int64
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
-from tembed.lab.data.batches import Batches, EpochDraws, draw_epoch, padding
+from tembed.images.pixels import Crops, cropped, normalised, padding
+from tembed.lab.data.image_set import ImageSet
+from tembed.lab.data.order import Order, draw_crops
 from tembed.lab.training.feature_cache import Entry, cache_root, entry_key
 from tembed.lab.training.inputs import Inputs
 from tembed.lab.training.recipe import Recipe
@@ -41,27 +43,23 @@ Maps = NDArray[np.float16]
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureBatches(Batches):
-    """Batches of feature maps ``(n, d, h, w)`` instead of images, from arrays ``(N, h, w, d)``, one per view."""
+class CachedFeatures:
+    """Feature maps: floats ``(n, d, h, w)``, from arrays ``(N, h, w, d)``.
 
-    _: KW_ONLY
-    views: tuple[Maps, ...] = ()
+    ``views``: one array for each view of the training images, or a single one for images that are shown unchanged.
+    """
 
-    def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        share = self._share(step)
-        if not self.augment:
-            return self._maps(self.views[0][share]), self.images.labels[share].clone()
-        order, view = self._draws(epoch).order[share], draw_views(len(self.images), self.seed, epoch)[share]
-        rows = np.empty((len(order), *self.views[0].shape[1:]), np.float16)
+    views: tuple[Maps, ...]
+
+    def tensors(self, order: Order, epoch: int, step: int) -> Tensor:
+        positions = order.positions(epoch, step)
+        rows = np.empty((len(positions), *self.views[0].shape[1:]), np.float16)
+        view = np.zeros(len(positions), np.int64)
+        if len(self.views) > 1:
+            view = draw_views(order.total, order.seed, epoch)[order.share(step)]
         for number, maps in enumerate(self.views):
-            rows[view == number] = maps[order[view == number]]
-        return self._maps(rows), self.images.labels[torch.from_numpy(order)]
-
-    def _draws(self, epoch: int) -> EpochDraws:
-        return draw_epoch(len(self.images), 8, 8, self.seed, epoch)  # the order does not depend on the size
-
-    def _maps(self, rows: Maps) -> Tensor:
-        return torch.from_numpy(np.array(rows)).float().permute(0, 3, 1, 2)
+            rows[view == number] = maps[positions[view == number]]
+        return torch.from_numpy(rows).float().permute(0, 3, 1, 2)
 
 
 @lru_cache(maxsize=4)
@@ -79,8 +77,8 @@ def frozen_inputs(
     shape = _map_shape(network, inputs)
     about = _about(recipe, network, inputs, shape)
     entry = Entry(cache_root() / entry_key(about))
-    train, val = inputs.train, inputs.val
-    wanted: dict[str, tuple[Batches, int]] = {f"train-{view}": (train, view) for view in range(VIEWS)}
+    train, val = inputs.train.images, inputs.val.images
+    wanted = {f"train-{view}": (train, view) for view in range(VIEWS)}
     wanted["val"] = (val, 0)
     found: dict[str, Maps] = {}
     waiting = False
@@ -94,40 +92,39 @@ def frozen_inputs(
         time.sleep(WAIT_SECONDS)
 
     with entry.opened(about, wait):
-        for name, (batches, _) in wanted.items():
-            maps = entry.read(name, (len(batches.images), *shape))
+        for name, (images, _) in wanted.items():
+            maps = entry.read(name, (len(images), *shape))
             if not isinstance(maps, str):
                 found[name] = maps
             elif maps:
                 progress.say(f"warning: computing these features again: {maps}")
         missing = [name for name in wanted if name not in found]
         if missing:
-            images = sum(len(wanted[name][0].images) for name in missing)
+            total = sum(len(wanted[name][0]) for name in missing)
             progress.say(
-                f"computing the features of {recipe.model} once: {len(train.images):,} training images in {VIEWS} "
-                f"views (the only augmentation) and {len(val.images):,} validation images, in {entry.folder}"
+                f"computing the features of {recipe.model} once: {len(train):,} training images in {VIEWS} "
+                f"views (the only augmentation) and {len(val):,} validation images, in {entry.folder}"
             )
-            entry.check_space([""], (images, *shape))
+            entry.check_space([""], (total, *shape))
         done = 0
         for name in missing:
-            batches, view = wanted[name]
-            with entry.writing(name, (len(batches.images), *shape)) as maps:
-                for share, features in _extract(network, batches, view):
+            images, view = wanted[name]
+            with entry.writing(name, (len(images), *shape)) as maps:
+                for share, features in _extract(network, images, view, inputs):
                     stop_if_asked()
                     maps[share] = features
-                    progress.update("features", done + share.stop, images)
-            done += len(batches.images)
-            read = entry.read(name, (len(batches.images), *shape))
+                    progress.update("features", done + share.stop, total)
+            done += len(images)
+            read = entry.read(name, (len(images), *shape))
             if isinstance(read, str):
                 raise TembedError(f"the features were not written correctly ({read}): check the disk")
             found[name] = read
     views = tuple(found[f"train-{view}"] for view in range(VIEWS))
-    return dataclasses.replace(inputs, train=_with_maps(train, views), val=_with_maps(val, (found["val"],)))
-
-
-def _with_maps(batches: Batches, views: tuple[Maps, ...]) -> FeatureBatches:
-    fields = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batches)}
-    return FeatureBatches(**fields, views=views)
+    return dataclasses.replace(
+        inputs,
+        train=dataclasses.replace(inputs.train, source=CachedFeatures(views)),
+        val=dataclasses.replace(inputs.val, source=CachedFeatures((found["val"],))),
+    )
 
 
 def _about(recipe: Recipe, network: Frozen, inputs: Inputs, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -140,8 +137,8 @@ def _about(recipe: Recipe, network: Frozen, inputs: Inputs, shape: tuple[int, ..
         "data_sha256": inputs.splits.sha256,
         "split": [recipe.split, recipe.split_seed, recipe.train_images],
         "image_size": recipe.image_size,
-        "mean": list(inputs.val.mean),
-        "std": list(inputs.val.std),
+        "mean": list(inputs.mean),
+        "std": list(inputs.std),
         "map": list(shape),
         "views": VIEWS,
         "torch": torch.__version__,
@@ -157,15 +154,15 @@ def _map_shape(network: Frozen, inputs: Inputs) -> tuple[int, ...]:
     return rows, columns, channels
 
 
-def _extract(network: Frozen, batches: Batches, view: int) -> Any:
+def _extract(network: Frozen, images: ImageSet, view: int, inputs: Inputs) -> Iterator[tuple[slice, Maps]]:
     """The features of all images in one view, as arrays ``(n, h, w, d)`` of half precision, with their positions."""
     network.eval()
     device = next(network.parameters()).device
-    source = dataclasses.replace(batches, augment=True, batch_size=1, rank=0, world_size=1)
-    draws = view_draws(len(source.images), *source.images.size, view)
-    for start in range(0, len(source.images), CHUNK):
-        share = slice(start, min(start + CHUNK, len(source.images)))
-        features = network.features(source.pictures(draws, share).to(device)).permute(0, 2, 3, 1).half().cpu()
+    crops = view_crops(len(images), *images.size, view)
+    for start in range(0, len(images), CHUNK):
+        share = slice(start, min(start + CHUNK, len(images)))
+        pixels = normalised(cropped(images.pixels(share), crops.of(share), inputs.mean), inputs.mean, inputs.std)
+        features = network.features(pixels.to(device)).permute(0, 2, 3, 1).half().cpu()
         if not torch.isfinite(features).all():
             raise TembedError(
                 f"the features behind {network.trunk.at!r} are too large for half precision: choose another layer"
@@ -173,10 +170,9 @@ def _extract(network: Frozen, batches: Batches, view: int) -> Any:
         yield share, features.numpy()
 
 
-def view_draws(count: int, height: int, width: int, view: int) -> EpochDraws:
+def view_crops(total: int, height: int, width: int, view: int) -> Crops:
     """The crop and flip of each image in a view, in natural order. It is the same for all runs."""
-    order, flip = np.arange(count), np.full(count, bool(view % 2))
+    flip = np.full(total, bool(view % 2))
     if view < 2:
-        return EpochDraws(order, np.full(count, padding(height)), np.full(count, padding(width)), flip)
-    drawn = draw_epoch(count, height, width, 0, view)
-    return EpochDraws(order, drawn.top, drawn.left, flip)
+        return Crops(np.full(total, padding(height)), np.full(total, padding(width)), flip)
+    return draw_crops(total, height, width, 0, view)._replace(flip=flip)

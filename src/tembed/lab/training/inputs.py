@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError, first_line
-from tembed.lab.data.batches import Batches
-from tembed.lab.data.image_set import ImageSet, Splits
+from tembed.lab.data.batches import Batches, evaluation_batches, training_batches
+from tembed.lab.data.image_set import Splits
 from tembed.lab.data.loading import load
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.lab.training.recipe import Recipe
@@ -24,12 +24,17 @@ EVAL_BATCH = 200
 
 @dataclass(frozen=True)
 class Inputs:
-    """Batches of the three subsets of a dataset. ``splits.train`` is the whole training subset."""
+    """Batches of the three subsets of a dataset. ``splits.train`` is the whole training subset.
+
+    ``mean`` and ``std`` normalise the images of all three.
+    """
 
     splits: Splits
     train: Batches
     val: Batches
     test: Batches
+    mean: Triple
+    std: Triple
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -66,14 +71,13 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
         "world_size": group.world,
     }
 
-    def unchanged(images: ImageSet) -> Batches:
-        return Batches(images, EVAL_BATCH, augment=False, **common)
-
     inputs = Inputs(
         splits,
-        Batches(train, recipe.batch_size, seed=recipe.seed, flips=recipe.flips, **common),
-        unchanged(splits.val),
-        unchanged(splits.test),
+        training_batches(train, recipe.batch_size, seed=recipe.seed, flips=recipe.flips, **common),
+        evaluation_batches(splits.val, EVAL_BATCH, **common),
+        evaluation_batches(splits.test, EVAL_BATCH, **common),
+        mean,
+        std,
     )
     if not is_foreign(recipe.model) and (recipe.batch_size == 1 or len(train) % recipe.batch_size == 1):
         _check_single_image(recipe, inputs)
@@ -100,15 +104,6 @@ def balancing_weights(labels: Tensor, classes: int) -> Tensor:
     """The weight of each class that gives all classes the same total: ``N / (C n_c)``, ``(C,)``. Its mean is 1."""
     counts = torch.bincount(labels, minlength=classes)
     return len(labels) / (int((counts > 0).sum()) * counts.clamp(min=1).double())
-
-
-def resized(images: Tensor, side: int) -> Tensor:
-    """Images whose shorter side is ``side``, resized by area, in channels-last memory."""
-    height, width = images.shape[2:]
-    if min(height, width) == side:
-        return images
-    size = (round(side * height / min(height, width)), round(side * width / min(height, width)))
-    return F.interpolate(images, size, mode="area").contiguous(memory_format=torch.channels_last)
 
 
 def _check_single_image(recipe: Recipe, inputs: Inputs) -> None:

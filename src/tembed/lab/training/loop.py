@@ -16,12 +16,13 @@ from tembed.common.cores import Crowd, threads_sleep
 from tembed.common.errors import TembedError, counted
 from tembed.common.files import Lock, explained, locked
 from tembed.common.progress import Progress
+from tembed.images.pixels import resized
 from tembed.lab.data.batches import Batches
 from tembed.lab.training.averaging import Averaging
 from tembed.lab.training.compiling import compile_stages
 from tembed.lab.training.evaluation import Evaluation, evaluate_batches
 from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
-from tembed.lab.training.inputs import Inputs, balancing_weights, load_inputs, resized
+from tembed.lab.training.inputs import Inputs, balancing_weights, load_inputs
 from tembed.lab.training.launcher import Job, launch
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.process_group import ConnectionLost, ProcessGroup, is_connection_error, join_process_group
@@ -170,7 +171,7 @@ class Training:
         if recipe.init_rate != 1:
             slow_down(self.optimizer, self.model, loaded, recipe.init_rate)
         if self.hardware.compile:
-            compile_stages(self.model, len(inputs.train.indices(0, 0)))
+            compile_stages(self.model, len(inputs.train.order.positions(0, 0)))
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
         balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
         self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
@@ -230,7 +231,7 @@ class Training:
         terms = self.loss.terms(output, labels)
         loss = self.loss.combine(terms)
         count = len(labels)
-        share = count / self.inputs.train.count(step)
+        share = count / self.inputs.train.order.count(step)
         mean, *sums = self.group.sum(
             [
                 loss.item() * share,
@@ -327,8 +328,9 @@ class Training:
 
     def _not_finite(self, loss: float) -> str:
         epoch, step = self.state.epoch, self.state.step
-        batch = dataclasses.replace(self.inputs.train, rank=0, world_size=1)  # the batch of all processes
-        pool = batch.images.indices[batch.indices(epoch, step)].tolist()
+        train = self.inputs.train
+        order = dataclasses.replace(train.order, rank=0, world_size=1)  # the batch of all processes
+        pool = train.images.indices[order.positions(epoch, step)].tolist()
         return (
             f"the loss is {loss} at step {step} of epoch {epoch + 1}, on the images {pool} of "
             f"{self.recipe.data}; {self.storage.advice()}"

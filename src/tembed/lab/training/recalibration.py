@@ -55,9 +55,10 @@ def recalibrate(
     done = 0
     with torch.random.fork_rng(devices=[]):
         for step, (images, _) in enumerate(train.epoch(epoch)):
-            done += train.count(step)
+            count = train.order.count(step)
+            done += count
             for layer in layers:
-                layer.momentum = train.count(step) / done  # the running mean becomes the mean of the batches so far
+                layer.momentum = count / done  # the running mean becomes the mean of the batches so far
             torch.manual_seed(derived_seed(seed, "recalibration", epoch, step, *group.noise_key))
             (forward or model)(*group.to_device(images))
     for layer, momentum, number, old in zip(layers, momenta, seen, before, strict=True):

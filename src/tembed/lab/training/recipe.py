@@ -80,7 +80,8 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
             from tembed.lab.data.splits import default_split  # imports NumPy and looks at the disk
 
             filled["split"] = default_split(self.data, root)
-        usual = {each.name: each.metadata["usual"] for each in _OPTIONS} | dataset(self.data).tricks | info.defaults
+        usual = {each.name: each.metadata["usual"] for each in _OPTIONS}
+        usual |= dataset(self.data).block_options | info.defaults
         for name in usual:
             if name not in {each.name for each in _OPTIONS}:
                 raise TembedError(

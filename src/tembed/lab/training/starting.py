@@ -9,6 +9,7 @@ from tembed.attachment.attached import Attached
 from tembed.attachment.attaching import AttachWarning
 from tembed.attachment.building import assemble, source_of
 from tembed.attachment.frozen import Frozen
+from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError
 from tembed.common.files import read_json, write_json
 from tembed.common.progress import Progress
@@ -16,7 +17,7 @@ from tembed.lab.training.initial_weights import RANDOM, load_initial, read_weigh
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
 from tembed.lab.training.transfer import load_fitting, say_what_is_new
-from tembed.models.description import Description, Triple
+from tembed.models.description import Description
 from tembed.models.foreign import OWN, is_foreign, parse_foreign
 from tembed.models.registry import shrinks_early
 from tembed.trained.checksummed import checksum

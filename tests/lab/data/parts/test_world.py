@@ -2,9 +2,11 @@
 
 import hashlib
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.datasets import planes
 from torch import Tensor
 
 from tembed.common.errors import TembedError
@@ -65,9 +67,8 @@ def test_no_two_classes_have_the_same_parts():
 
 
 def test_an_image_set_with_its_part_maps(world):
-    assert world.images.shape == (3000, 3, 32, 32)
-    assert world.images.dtype == torch.uint8
-    assert world.images.is_contiguous(memory_format=torch.channels_last)
+    assert world.pixels().shape == (3000, 32, 32, 3)
+    assert world.pixels().dtype == np.uint8
     assert world.part_map is not None
     assert world.part_map.shape == (3000, 32, 32)
     assert world.part_map.dtype == torch.uint8
@@ -83,22 +84,22 @@ def test_classes_are_balanced(world):
 def test_the_same_bytes_on_every_machine():
     world = generate(50, seed=7)
     assert world.part_map is not None
-    digest = hashlib.sha256(world.images.permute(0, 2, 3, 1).contiguous().numpy().tobytes())
+    digest = hashlib.sha256(world.pixels().tobytes())
     digest.update(world.part_map.numpy().tobytes())
     assert digest.hexdigest() == "7ea5f5861e84fef5b806be6ac8e06300b19b645f9f5080959f83db010275846e"
 
 
 def test_an_image_depends_only_on_seed_and_position(world):
     short = generate(137, seed=11)
-    assert torch.equal(short.images, world.images[:137])
+    assert np.array_equal(short.pixels(), world.pixels(slice(137)))
     assert torch.equal(short.part_map, world.part_map[:137])
     assert torch.equal(short.labels, world.labels[:137])
 
 
 def test_seeds_differ_and_images_do_not_repeat(world):
     other = generate(1000, seed=12)
-    assert not (other.images == world.images[:1000]).flatten(1).all(1).any()
-    assert len(torch.unique(world.images.flatten(1), dim=0)) == len(world)
+    assert not (planes(other) == planes(world)[:1000]).flatten(1).all(1).any()
+    assert len(torch.unique(planes(world).flatten(1), dim=0)) == len(world)
 
 
 def test_an_image_shows_the_parts_of_its_class_and_no_others(world):
@@ -131,7 +132,7 @@ def test_a_quarter_of_the_image_mostly_shows_one_or_two_parts(world):
 
 
 def test_objects_stand_out_from_the_background(world):
-    grey = world.images.float().mean(1)
+    grey = planes(world).float().mean(1)
     shown = world.part_map > 0
     inside = (grey * shown).sum((1, 2)) / shown.sum((1, 2))
     outside = (grey * ~shown).sum((1, 2)) / (~shown).sum((1, 2))
@@ -141,20 +142,20 @@ def test_objects_stand_out_from_the_background(world):
 
 def test_another_size_shows_the_same_scene():
     small, large = generate(60, seed=3), generate(60, seed=3, size=64)
-    assert large.images.shape == (60, 3, 64, 64)
+    assert large.pixels().shape == (60, 64, 64, 3)
     assert large.part_map is not None
     assert small.part_map is not None
-    shrunk = F.avg_pool2d(large.images.float(), 2)
-    assert (shrunk - small.images.float()).abs().mean() < 12
+    shrunk = F.avg_pool2d(planes(large).float(), 2)
+    assert (shrunk - planes(small).float()).abs().mean() < 12
     assert (large.part_map[:, ::2, ::2] == small.part_map).float().mean() > 0.93
 
 
 def test_a_linear_classifier_on_pixels_stays_below_one_half(world):
-    assert linear_accuracy(world.images.float().flatten(1), world.labels) < 0.5
+    assert linear_accuracy(planes(world).float().flatten(1), world.labels) < 0.5
 
 
 def test_colours_do_not_reveal_the_class(world):
-    pixels = world.images.float().flatten(2)
+    pixels = planes(world).float().flatten(2)
     features = pixels.quantile(torch.tensor([0.1, 0.5, 0.9]), dim=2).movedim(0, 1).flatten(1)
     assert linear_accuracy(features, world.labels) < 0.3
 

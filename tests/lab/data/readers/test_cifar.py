@@ -13,7 +13,7 @@ from tembed.lab.data.catalogue import CIFAR10, CIFAR100, super_classes
 from tembed.lab.data.getting import get
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.loading import load
-from tembed.lab.data.readers.reading import Origin
+from tembed.lab.data.subsets import CODES
 
 Pin = Callable[[str, Path], str]
 
@@ -54,7 +54,7 @@ def test_pixels_labels_and_origin_belong_together(root: Path, tmp_path: Path, ma
     last = pickle.loads(files["cifar-10-batches-py/test_batch"])
     assert (stored.images[50:] == last[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)).all()
     assert stored.labels[50:].tolist() == last[b"labels"]
-    assert stored.origin.tolist() == [Origin.TRAIN] * 50 + [Origin.TEST] * 10
+    assert stored.subsets.tolist() == [CODES["train"]] * 50 + [CODES["test"]] * 10
     assert stored.classes == CIFAR10.classes
 
 
@@ -65,7 +65,7 @@ def test_the_official_split_is_the_published_one(root: Path, tmp_path: Path, mak
     splits = load("cifar10", split="official")
     test = pickle.loads(make.cifar10_files("pickles", each=2)["cifar-10-batches-py/test_batch"])
     published = {row.tobytes() for row in test[b"data"]}
-    assert {image.numpy().tobytes() for image in splits.test.images.contiguous()} == published
+    assert {image.transpose(2, 0, 1).tobytes() for image in splits.test.pixels()} == published
     assert [len(subset) for subset in (splits.train, splits.val, splits.test)] == [90, 10, 20]
 
 

@@ -14,12 +14,13 @@ from PIL import Image
 from support.progress import Said
 
 from tembed.common.errors import TembedError
+from tembed.images import image_files as images
 from tembed.lab.data.importing import import_images, recognise
 from tembed.lab.data.loading import load
 from tembed.lab.data.readers import decoding, folders
-from tembed.lab.data.readers import image_files as images
 from tembed.lab.data.readers.archives import open_archive
-from tembed.lab.data.readers.reading import Options, Origin
+from tembed.lab.data.readers.reading import Options
+from tembed.lab.data.subsets import CODES
 
 PETS = {"cat": 5, "dog": 6}
 
@@ -56,7 +57,7 @@ def test_decoding_processes_end_when_their_parent_is_killed(root: Path, tmp_path
     folder = make.folder(tmp_path / "pets", make.class_folders({"cat": 4}))
     code = """
 import multiprocessing, os, signal, sys
-from tembed.data import import_images
+from tembed.lab.data import import_images
 from tembed.lab.data.readers import decoding
 from tembed.common.progress import Progress
 
@@ -79,9 +80,9 @@ import_images(sys.argv[1], "pets", progress=Killing())
 def test_train_val_and_test_folders_are_remembered(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     files = make.class_folders(PETS, top=("Train/", "valid/", "test/"))
     stored = import_images(make.zip(tmp_path / "pets.zip", files), "pets")
-    assert np.bincount(stored.origin).tolist() == [0, 11, 11, 11]
+    assert np.bincount(stored.subsets).tolist() == [0, 11, 11, 11]
     splits = load("pets", split="official")
-    assert (stored.origin[splits.val.indices.numpy()] == Origin.VAL).all()
+    assert (stored.subsets[splits.val.indices.numpy()] == CODES["val"]).all()
     assert len(load("pets", split="paper").train) > 11  # the paper's split pools them
 
 

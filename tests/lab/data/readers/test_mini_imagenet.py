@@ -22,7 +22,7 @@ def test_images_with_csvs_are_pooled(
     assert stored.classes == tuple(f"n{label:08}" for label in range(6))
     assert (stored.images == np.concatenate([make.random_images(4, 8, label) for label in range(6)])).all()
     assert stored.labels.tolist() == np.repeat(np.arange(6), 4).tolist()
-    assert not stored.origin.any()  # the published subsets have different classes, so they are not a split
+    assert not stored.subsets.any()  # the published subsets have different classes, so they are not a split
 
 
 def test_rows_without_files_are_counted_and_the_first_is_named(

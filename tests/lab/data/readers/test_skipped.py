@@ -67,7 +67,7 @@ def test_a_lack_of_memory_is_not_a_broken_image(
         raise MemoryError
 
     folder = make.folder(tmp_path / "pets", make.class_folders(PETS))
-    monkeypatch.setattr("tembed.lab.data.readers.image_files._to_rgb", exhausted)
+    monkeypatch.setattr("tembed.images.image_files._to_rgb", exhausted)
     with pytest.raises(MemoryError):
         import_images(folder, "pets", size=8, skip_broken=skip_broken)
     assert main(["data", "import", str(folder), "--name", "pets", "--size", "8", "--skip-broken"]) == 2

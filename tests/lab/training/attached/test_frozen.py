@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors import safe_open
+from support.datasets import planes
 from support.kills import fingerprint
 from support.progress import Crash, CrashAfter
 from torch import Tensor
@@ -25,11 +26,11 @@ from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.common.files import locked
 from tembed.common.progress import Progress
-from tembed.lab.data.batches import padding
+from tembed.images.pixels import padding
 from tembed.lab.grid.cells import describe
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.feature_cache import Entry, entries
-from tembed.lab.training.frozen_features import VIEWS, frozen_inputs, view_draws
+from tembed.lab.training.frozen_features import VIEWS, CachedFeatures, frozen_inputs, view_crops
 from tembed.lab.training.hardware import Hardware
 from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import train
@@ -94,20 +95,20 @@ def test_cached_features_are_those_of_the_views(named: str) -> None:
     assert isinstance(network, Frozen)
     cached = frozen_inputs(recipe, network, inputs, Said(), lambda: None)
     images, size = inputs.train.images, inputs.splits.train.size
-    mean, std = (torch.tensor(each)[:, None, None] for each in (inputs.train.mean, inputs.train.std))
+    mean, std = (torch.tensor(each)[:, None, None] for each in (inputs.mean, inputs.std))
     for view in range(VIEWS):
-        draws = view_draws(len(images), *size, view)
+        draws = view_crops(len(images), *size, view)
         for index in (0, 7, 31):
             colour = (mean * 255).round() / 255
             edge = padding(size[0])
-            pixels = images.images[index] / 255
+            pixels = planes(images)[index] / 255
             padded = F.pad((pixels.flip(2) if view % 2 else pixels) - colour, (edge,) * 4) + colour
             top, left = int(draws.top[index]), int(draws.left[index])
             picture = padded[:, top : top + size[0], left : left + size[1]]
             expected = network.features(((picture - mean) / std)[None])
-            found = torch.from_numpy(np.array(cached.train.views[view][index])).permute(2, 0, 1)  # type: ignore[attr-defined]
+            found = torch.from_numpy(np.array(cached.train.source.views[view][index])).permute(2, 0, 1)  # type: ignore[attr-defined]
             torch.testing.assert_close(found.float(), expected[0], rtol=2e-3, atol=2e-3)
-    crops = {view: view_draws(len(images), *size, view).top.tolist() for view in range(VIEWS)}
+    crops = {view: view_crops(len(images), *size, view).top.tolist() for view in range(VIEWS)}
     assert set(crops[0]) == set(crops[1]) == {padding(size[0])}
     assert len(set(crops[2])) > 1
 
@@ -122,7 +123,7 @@ def test_an_epoch_shows_each_image_once_in_views_that_change(named: str) -> None
     # Replace the features by the position of the image and the number of the view.
     marks = np.stack([np.arange(count)] * VIEWS)
     views = tuple(np.stack([marks[v], np.full(count, v)], 1)[:, None, None].astype(np.float16) for v in range(VIEWS))
-    batches = dataclasses.replace(batches, views=views)  # type: ignore[call-arg]
+    batches = dataclasses.replace(batches, source=CachedFeatures(views))
     seen: list[tuple[Tensor, Tensor]] = []
     for epoch in range(2):
         maps, labels = zip(*batches.epoch(epoch), strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.datasets import planes
 from support.foreign import timm_model
 from support.kills import fingerprint
 from support.progress import Crash, CrashAfter
@@ -73,9 +74,8 @@ def test_a_network_of_timm_trains_and_is_evaluated_and_traced(tmp_path: Path) ->
     assert found.map_size == (4, 4)  # 32 pixels at a stride of 8
     assert found.softmax is not None
     assert found.softmax.shape == (len(test) * 16, 10)
-    pixels = (test.images / 255 - torch.tensor(network.description.mean)[:, None, None]) / torch.tensor(
-        network.description.std
-    )[:, None, None]
+    mean, std = (torch.tensor(triple)[:, None, None] for triple in network.description.normalisation)
+    pixels = (planes(test) / 255 - mean) / std
     with torch.no_grad():
         logits = network(pixels).logits
     np.testing.assert_allclose(found.logits, logits.numpy(), rtol=1e-4, atol=1e-4)

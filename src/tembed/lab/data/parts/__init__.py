@@ -1,7 +1,7 @@
 """A generated world with known parts: pictures of ten classes that are built of shared, drawn parts.
 
-``world`` has the design and `generate`, ``scenes`` composes a picture, ``layouts`` places the parts of each class,
-``shapes`` draws each part, and ``drawing`` is the rasteriser.
+``world`` has the design and `generate`, ``scenes`` composes a picture, ``bodies`` places the parts of each class,
+``shapes`` draws each part, and ``canvas`` is the rasteriser.
 """
 
 from tembed.lab.data.parts.world import CLASSES as CLASSES

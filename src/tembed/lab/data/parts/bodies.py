@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tembed.lab.data.parts.canvas import Array, Dice, Frame
 from tembed.lab.data.parts.shapes import Brush
 
-Layout = Callable[[Brush, Frame, Dice], None]
+Body = Callable[[Brush, Frame, Dice], None]
 
 
 def _wing_frame(f: Frame, dice: Dice) -> Frame:
@@ -136,6 +136,6 @@ def train(b: Brush, f: Frame, dice: Dice) -> None:
         b.wheel(f, u, 0.36, radius)
 
 
-LAYOUTS: dict[str, Layout] = {
-    layout.__name__: layout for layout in (plane, car, truck, ship, train, bird, fish, cat, dog, horse)
+BODIES: dict[str, Body] = {
+    body.__name__: body for body in (plane, car, truck, ship, train, bird, fish, cat, dog, horse)
 }

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tembed.common.cores import cores
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.data.parts.bodies import LAYOUTS
+from tembed.lab.data.parts.bodies import BODIES
 from tembed.lab.data.parts.canvas import Array, Canvas, Dice, Frame
 from tembed.lab.data.parts.shapes import Brush, Paints
 from tembed.lab.data.parts.world import CLASSES, PARTS
@@ -30,11 +30,11 @@ def draw_images(count: int, seed: int, size: int) -> ImageSet:
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(fill, chunks))
     return ImageSet(
-        images=torch.from_numpy(images).permute(0, 3, 1, 2),
+        pool=images,
         labels=torch.arange(count) % len(CLASSES),
         classes=CLASSES,
         indices=torch.arange(count),
-        part_map=torch.from_numpy(part_map),
+        pool_part_map=part_map,
         parts=PARTS,
     )
 
@@ -56,7 +56,7 @@ def _draw(name: str, index: NDArray[np.int64], seed: int, size: int) -> tuple[ND
         scale=dice.uniform(0.7, 1.02),
         flip_u=2 * dice.coin() - 1,
     )
-    LAYOUTS[name](Brush(canvas, Paints.draw(dice, front)), frame, dice)
+    BODIES[name](Brush(canvas, Paints.draw(dice, front)), frame, dice)
     _clutter(dice, canvas, picture, dice.colour(dice.uniform(0.1, 0.9)), dice.uniform(0.08, 0.2))
     return canvas.finish(dice.uniform(-0.05, 0.05, (size, size))), canvas.part_map
 

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 
 from tembed.common.errors import TembedError, one_line
-from tembed.lab.data.readers.image_files import ENDINGS, HEIF_ENDINGS
+from tembed.images.image_files import ENDINGS, HEIF_ENDINGS
 
 MAX_ENTRIES = 5_000_000
 MAX_RATIO = 100  # of unpacked to packed bytes; images and arrays of pixels never compress this well

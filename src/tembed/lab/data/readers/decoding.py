@@ -13,19 +13,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tembed.common.arrays import Fit
 from tembed.common.cores import cores
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
-from tembed.lab.data.readers.archives import Archive, read_member, where
-from tembed.lab.data.readers.image_files import (
+from tembed.images.image_files import (
     BrokenImageError,
-    Picture,
+    Decoded,
     decode_each,
     decode_picture,
     header_size,
     quiet_pillow,
 )
-from tembed.lab.data.readers.reading import Chunk, Fit, NeedsSize, Options, Origin, SourceFile
+from tembed.lab.data.readers.archives import Archive, read_member, where
+from tembed.lab.data.readers.reading import Chunk, NeedsSize, Options, SourceFile
 
 MAX_SIDE = 1024  # pixels
 BATCH_IMAGES = 256
@@ -36,11 +37,11 @@ LONGER = 1.25  # long to short side, above which an image counts as oblong
 
 
 class Item(NamedTuple):
-    """An image that is still in its file."""
+    """An image that is still in its file. ``subset``: the code of its subset."""
 
     name: str
     label: int
-    origin: Origin
+    subset: int
 
 
 class Batch(NamedTuple):
@@ -87,8 +88,8 @@ def decode_items(
         progress.update("decoding", done, len(items))
         if images:
             labels = np.array([item.label for item in kept], np.int64)
-            origin = np.array([item.origin for item in kept], np.uint8)
-            yield Chunk(np.stack(images), labels, origin, tuple(files))
+            subsets = np.array([item.subset for item in kept], np.uint8)
+            yield Chunk(np.stack(images), labels, subsets, tuple(files))
     notes.extend(shapes.notes())
 
 
@@ -117,7 +118,7 @@ class _Shapes:
         self.fit, self.oblong, self.count = fit, 0, 0
         self.ratio, self.longest, self.size = 1.0, "", ""
 
-    def add(self, name: str, picture: Picture) -> None:
+    def add(self, name: str, picture: Decoded) -> None:
         ratio = max(picture.width, picture.height) / min(picture.width, picture.height)
         self.count += 1
         self.oblong += ratio > LONGER
@@ -141,20 +142,20 @@ class _Shapes:
 
 def _decode_batches(
     archive: Archive, items: list[Item], options: Options, expected: int | None
-) -> Iterator[tuple[Batch, list[Picture | str]]]:
+) -> Iterator[tuple[Batch, list[Decoded | str]]]:
     """Batches in order; a few more than there are processes are decoded ahead."""
     side = options.size or expected or 1
     most = max(1, min(BATCH_IMAGES, DECODED_BYTES // (3 * side * side)))
     workers = cores()
     with ExitStack() as stack:
-        submit: Callable[..., Future[list[Picture | str]]] = _run_now
+        submit: Callable[..., Future[list[Decoded | str]]] = _run_now
         ahead = 0
         if len(items) >= WORTH_PROCESSES and workers > 1:
             # spawned, not forked: a fork of a process with torch's threads can hang
             pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
             stack.callback(pool.shutdown, cancel_futures=True)
             submit, ahead = pool.submit, 2 * workers
-        waiting: deque[tuple[Batch, Future[list[Picture | str]]]] = deque()
+        waiting: deque[tuple[Batch, Future[list[Decoded | str]]]] = deque()
         try:
             for batch in _encoded_batches(archive, items, most):
                 waiting.append((batch, submit(_decode_all, batch.encoded, options.size, options.fit, expected)))
@@ -189,14 +190,14 @@ def _encoded_batches(archive: Archive, items: list[Item], most: int) -> Iterator
         yield batch
 
 
-def _decode_all(encoded: list[bytes | str], size: int | None, fit: Fit, expected: int | None) -> list[Picture | str]:
+def _decode_all(encoded: list[bytes | str], size: int | None, fit: Fit, expected: int | None) -> list[Decoded | str]:
     """Decode each image, or pass on why it cannot be read."""
     return decode_each(encoded, lambda data: decode_picture(data, size, fit, expected))
 
 
-def _run_now(work: Callable[..., list[Picture | str]], *arguments: object) -> Future[list[Picture | str]]:
+def _run_now(work: Callable[..., list[Decoded | str]], *arguments: object) -> Future[list[Decoded | str]]:
     """Like `submit` of a pool, but runs the work at once in this process."""
-    future: Future[list[Picture | str]] = Future()
+    future: Future[list[Decoded | str]] = Future()
     future.set_result(work(*arguments))
     return future
 

@@ -5,20 +5,21 @@ from pathlib import PurePosixPath
 
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
+from tembed.images.image_files import ENDINGS, HEIF_ENDINGS, reads_heif
 from tembed.lab.data.readers.archives import Archive
 from tembed.lab.data.readers.decoding import Item, decode_items
-from tembed.lab.data.readers.image_files import ENDINGS, HEIF_ENDINGS, reads_heif
-from tembed.lab.data.readers.reading import Options, Origin, Reading
+from tembed.lab.data.readers.reading import Options, Reading
+from tembed.lab.data.subsets import CODES, UNKNOWN, Subset
 
 INSTALL = "pip install 'tembed[heic]'"
-SUBSET_FOLDERS = {
-    "train": Origin.TRAIN,
-    "training": Origin.TRAIN,
-    "val": Origin.VAL,
-    "valid": Origin.VAL,
-    "validation": Origin.VAL,
-    "test": Origin.TEST,
-    "testing": Origin.TEST,
+SUBSET_FOLDERS: dict[str, Subset] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
 }
 
 
@@ -49,18 +50,18 @@ def read_class_folders(archive: Archive, options: Options, progress: Progress) -
             f"{archive.path} has {' and '.join(subsets)} folders and beside them {other}: move it elsewhere if they "
             "are the subsets of a split, or rename them if they are classes"
         )
-    found: list[tuple[Origin, str, str]] = []
+    rows: list[tuple[int, str, str]] = []
     for name, path in paths.items():
-        origin = SUBSET_FOLDERS[path[0].lower()] if has_split else Origin.NONE
+        subset = CODES[SUBSET_FOLDERS[path[0].lower()]] if has_split else UNKNOWN
         inner = path[1:] if has_split else path
         if len(inner) < 2:
             raise TembedError(
                 f"{archive.path}: the image {name} is not in a class folder: put it into one, or remove it"
             )
-        found.append((origin, unicodedata.normalize("NFC", inner[0]), name))
-    classes = tuple(sorted({class_name for _, class_name, _ in found}))
+        rows.append((subset, unicodedata.normalize("NFC", inner[0]), name))
+    classes = tuple(sorted({class_name for _, class_name, _ in rows}))
     label = {class_name: index for index, class_name in enumerate(classes)}
-    items = [Item(name, label[class_name], origin) for origin, class_name, name in sorted(found)]
+    items = [Item(name, label[class_name], subset) for subset, class_name, name in sorted(rows)]
     left_out: list[str] = []
     notes = [*archive.notes, *_skipped(archive, set(names)), *_empty_classes(archive, prefix, has_split, classes)]
     chunks = decode_items(archive, items, options, left_out, notes, progress)

@@ -18,12 +18,13 @@ from tembed.common.progress import Progress
 from tembed.lab.data.readers.archives import Archive, open_member, read_member, where
 from tembed.lab.data.readers.decoding import Item, decode_items
 from tembed.lab.data.readers.pickles import read_pickle
-from tembed.lab.data.readers.reading import Chunk, Options, Origin, Reading
+from tembed.lab.data.readers.reading import Chunk, Options, Reading
+from tembed.lab.data.subsets import SUBSETS, UNKNOWN
 
 MAX_TABLE = 16 << 20  # bytes of a CSV; the published ones have 1.2 million at most
-CSVS = ("train.csv", "val.csv", "test.csv")
+CSVS = tuple(f"{subset}.csv" for subset in SUBSETS)
 SIDE = 84
-CACHES = tuple(f"mini-imagenet-cache-{subset}.pkl" for subset in ("train", "val", "test"))
+CACHES = tuple(f"mini-imagenet-cache-{subset}.pkl" for subset in SUBSETS)
 
 Cache = tuple[UInt8, dict[str, Int64]]
 """The images of one pickle, and the positions of each class's images in it."""
@@ -56,7 +57,7 @@ def read_csvs(archive: Archive, folder: str, options: Options, progress: Progres
         raise TembedError(f"{archive.path}: the CSVs name no image")
     number = {label: index for index, label in enumerate(classes)}
     ordered = sorted(label_of, key=lambda path: (label_of[path], path))
-    items = [Item(path, number[label_of[path]], Origin.NONE) for path in ordered]
+    items = [Item(path, number[label_of[path]], UNKNOWN) for path in ordered]
     notes = list(archive.notes)
     unnamed = [name for name in archive.names if name.startswith(f"{folder}images/") and name not in label_of]
     if unnamed:

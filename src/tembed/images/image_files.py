@@ -15,9 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from PIL import Image, ImageOps
 
-from tembed.common.arrays import UInt8
+from tembed.common.arrays import Fit, UInt8
 from tembed.common.errors import one_line
-from tembed.lab.data.readers.reading import Fit
 
 ENDINGS = frozenset(
     {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
@@ -38,16 +37,16 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
-Decoded = UInt8 | str
-Found = TypeVar("Found")
+Pixels = UInt8 | str
 """Pixels ``(H, W, 3)``, or the reason why there are none."""
+Result = TypeVar("Result")
 
 
 class BrokenImageError(Exception):
     """The reason why these bytes are not accepted as an image; the caller knows the name of the file."""
 
 
-class Picture(NamedTuple):
+class Decoded(NamedTuple):
     """An image in the store's size, and the size it had. ``pixels`` is None if it is not the expected size."""
 
     pixels: UInt8 | None
@@ -71,20 +70,20 @@ def decode_picture(
     fit: Fit = "crop",
     expected: int | None = None,
     quick: bool = False,
-) -> Picture:
+) -> Decoded:
     """An image and the size it had. One that is not a square of the ``expected`` side is not decoded."""
     try:
         with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
             if expected is not None and image.size != (expected, expected):
-                return Picture(None, *image.size)
+                return Decoded(None, *image.size)
             if quick and size is not None:
                 scale = QUICK * size / min(image.size)
                 image.draft(None, (ceil(image.width * scale), ceil(image.height * scale)))  # only JPEG has this
             upright = _upright(image, _to_rgb(image))
             width, height = upright.size
-            return Picture(np.asarray(upright if size is None else fitted(upright, size, fit)), width, height)
+            return Decoded(np.asarray(upright if size is None else fitted(upright, size, fit)), width, height)
     except (BrokenImageError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -112,21 +111,21 @@ def header_size(data: bytes) -> tuple[int, int]:
 
 def decode_batch(
     encoded: Sequence[bytes | str], size: int | None, fit: Fit = "crop", quick: bool = False
-) -> list[Decoded]:
+) -> list[Pixels]:
     """Decode each image. A string stands for an image that could not be read and is passed on as the reason."""
     return decode_each(encoded, lambda data: decode(data, size, fit, quick))
 
 
-def decode_each(encoded: Sequence[bytes | str], decode_one: Callable[[bytes], Found]) -> list[Found | str]:
+def decode_each(encoded: Sequence[bytes | str], decode_one: Callable[[bytes], Result]) -> list[Result | str]:
     """What ``decode_one`` makes of each image, or why it cannot be read."""
-    found: list[Found | str] = []
+    results: list[Result | str] = []
     with quiet_pillow():
         for one in encoded:
             try:
-                found.append(one if isinstance(one, str) else decode_one(one))
+                results.append(one if isinstance(one, str) else decode_one(one))
             except BrokenImageError as error:
-                found.append(str(error))
-    return found
+                results.append(str(error))
+    return results
 
 
 def fitted(image: Image.Image, size: int, fit: Fit) -> Image.Image:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from tembed.common.arrays import UInt8
+from tembed.common.arrays import Fit, UInt8
 from tembed.common.errors import TembedError
-from tembed.lab.data.readers.image_files import (
+from tembed.images.image_files import (
     ENDINGS,
     HEIF_ENDINGS,
     BrokenImageError,
@@ -19,7 +19,6 @@ from tembed.lab.data.readers.image_files import (
     reads_heif,
     to_pixels,
 )
-from tembed.lab.data.readers.reading import Fit
 
 Given = str | Path | Image.Image | np.ndarray
 

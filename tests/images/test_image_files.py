@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tembed.lab.data.readers import image_files as images
-from tembed.lab.data.readers.image_files import BrokenImageError, decode, decode_batch
+from tembed.images import image_files as images
+from tembed.images.image_files import BrokenImageError, decode, decode_batch
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
 GREY = RGB[:, :, 0]

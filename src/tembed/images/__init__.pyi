@@ -1,0 +1,12 @@
+from .image_files import Fit as Fit
+from .image_files import decode as decode
+from .image_files import fitted as fitted
+from .pictures import Given as Given
+from .pictures import Picture as Picture
+from .pictures import find_files as find_files
+from .pictures import read_picture as read_picture
+from .pixels import Crops as Crops
+from .pixels import cropped as cropped
+from .pixels import normalised as normalised
+from .pixels import padding as padding
+from .pixels import resized as resized
