@@ -98,7 +98,7 @@ def test_a_translucent_picture_lies_on_white(tab: Tab, analysis: Analysis, tmp_p
     Image.fromarray(clear, "RGBA").save(tmp_path / "clear.png")
     tab.choose("#panel-drop .file", tmp_path / "clear.png")
     tab.wait("(document.querySelector('#panel-drop .result h3') || {}).textContent === 'clear.png'")
-    (expected,) = predict(analysis.trained, [tmp_path / "clear.png"])
+    (expected,) = predict(analysis.trained.model, [tmp_path / "clear.png"])
     bars = [float(number) for number in texts(tab, "#panel-drop .bar .number")]
     np.testing.assert_allclose(bars, expected.probabilities, atol=0.03)  # the browser rounds premultiplied colours
 
