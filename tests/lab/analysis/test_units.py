@@ -1,8 +1,8 @@
 """What is measured in a unit, against plain loops, closed forms, and units that were made to be exact."""
 
-import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from torch import nn
 
 from tembed.lab.analysis.units import BLOCK, LIMIT, SIDE, TOLERANCE, measure_points, measure_units
 from tembed.lab.data.loading import load
-from tembed.trained.weights_file import AnyNetwork
 from tembed.trained.weights_file import load as load_network
 
 
@@ -124,7 +123,8 @@ def test_normalisations_of_one_module_are_units_of_their_own(root: Path, tmp_pat
     widths, layers = (8, 16, 12), [nn.Conv2d(3, 4, 1)]
     for read, written in zip((4, *widths), widths, strict=False):
         layers += [nn.Conv2d(read, written, 3, 2, 1), nn.BatchNorm2d(written), nn.ReLU()]
-    network: AnyNetwork = dataclasses.replace(load_network(path), model=nn.Sequential(*layers))
+    network: Any = nn.Sequential(*layers)
+    network.description = load_network(path).description
     found = measure_units(network, images)
     assert [(unit.name, unit.kernels) for unit in found] == [("2", 8), ("5", 16), ("8", 12)]
     assert [unit.points.eta.shape for unit in found] == [(7, 16), (7, 16), (7, 4)]
