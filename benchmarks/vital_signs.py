@@ -40,7 +40,7 @@ def main() -> None:
         found = measure_knock_outs(network, images, test.labels)
         path = given.out / f"{run_name(recipe)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"run": run_name(recipe), "seed": recipe.seed} | found.plain(), indent=1) + "\n")
+        path.write_text(json.dumps({"run": run_name(recipe), "seed": recipe.seed} | found.to_json(), indent=1) + "\n")
         print(f"{path}\n  share {found.share}\n  {found.words()}", flush=True)
 
 

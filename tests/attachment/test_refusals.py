@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tembed.attachment.attached import logits_only
 from tembed.attachment.attaching import attach
 from tembed.attachment.dry_run import list_layers
-from tembed.attachment.feature_maps import Layout, find_layout
+from tembed.attachment.feature_maps import FeatureLayout, find_layout
 from tembed.common.errors import TembedError
 from tembed.loss import EmbeddingLoss
 
@@ -28,9 +28,9 @@ def test_layers_with_shapes_and_strides() -> None:
     assert (layers["layer3"].channels, layers["layer3"].map_size) == (256, (4, 6))
     assert not {"fc", "global_pool.flatten"} & set(layers)
     tokens = {layer.name: layer for layer in list_layers(vit())}
-    assert tokens["blocks.1"].layout == Layout("tokens", 1)
+    assert tokens["blocks.1"].layout == FeatureLayout("tokens", 1)
     assert tokens["blocks.1"].map_size == (4, 4)
-    assert tokens["patch_embed"].layout == Layout("tokens", 0)  # in front of the class token
+    assert tokens["patch_embed"].layout == FeatureLayout("tokens", 0)  # in front of the class token
     assert tokens["blocks.1"].stride == (16, 16)
 
 
@@ -168,23 +168,23 @@ def test_tokens_of_wide_images_need_a_grid() -> None:
 
 def test_prefix_tokens_are_the_models_own_else_the_excess_over_a_square_else_given() -> None:
     tokens = torch.empty(1, 16 + 5, 8)
-    assert find_layout(tokens, (64, 64), 5) == Layout("tokens", 5)
-    assert find_layout(tokens, (64, 64)) == Layout("tokens", 5)
-    assert find_layout(tokens, (64, 64), prefix_tokens=12) == Layout("tokens", 12)
-    assert find_layout(tokens, (64, 64), grid=(3, 6)) == Layout("tokens", 3, (3, 6))
-    assert find_layout(torch.empty(1, 16, 8), (64, 64), 1) == Layout("tokens", 0)
+    assert find_layout(tokens, (64, 64), 5) == FeatureLayout("tokens", 5)
+    assert find_layout(tokens, (64, 64)) == FeatureLayout("tokens", 5)
+    assert find_layout(tokens, (64, 64), prefix_tokens=12) == FeatureLayout("tokens", 12)
+    assert find_layout(tokens, (64, 64), grid=(3, 6)) == FeatureLayout("tokens", 3, (3, 6))
+    assert find_layout(torch.empty(1, 16, 8), (64, 64), 1) == FeatureLayout("tokens", 0)
     assert "`prefix_tokens`" in str(find_layout(torch.empty(1, 98, 8), None))
     assert "`prefix_tokens`" in str(find_layout(tokens, (64, 64), prefix_tokens=2))
 
 
 def test_the_layout_is_asked_for_where_the_shape_is_ambiguous() -> None:
-    assert find_layout(torch.empty(1, 8, 4, 4), (16, 16)) == Layout("nchw")
-    assert find_layout(torch.empty(1, 4, 4, 8), (16, 16)) == Layout("nhwc")
-    assert find_layout(torch.empty(1, 8, 4, 6), (16, 24)) == Layout("nchw")
-    assert find_layout(torch.empty(1, 4, 6, 8), (16, 24)) == Layout("nhwc")
-    assert find_layout(torch.empty(1, 8, 1, 1), (16, 16)) == Layout("nchw")
+    assert find_layout(torch.empty(1, 8, 4, 4), (16, 16)) == FeatureLayout("nchw")
+    assert find_layout(torch.empty(1, 4, 4, 8), (16, 16)) == FeatureLayout("nhwc")
+    assert find_layout(torch.empty(1, 8, 4, 6), (16, 24)) == FeatureLayout("nchw")
+    assert find_layout(torch.empty(1, 4, 6, 8), (16, 24)) == FeatureLayout("nhwc")
+    assert find_layout(torch.empty(1, 8, 1, 1), (16, 16)) == FeatureLayout("nchw")
     assert "give `layout`" in str(find_layout(torch.empty(1, 4, 4, 4), (16, 16)))
-    assert find_layout(torch.empty(1, 4, 4, 4), (16, 16), layout="nhwc") == Layout("nhwc")
+    assert find_layout(torch.empty(1, 4, 4, 4), (16, 16), layout="nhwc") == FeatureLayout("nhwc")
 
 
 def test_a_shape_is_not_ambiguous_in_a_network_whose_other_maps_have_their_channels_first() -> None:
@@ -201,7 +201,7 @@ def test_a_shape_is_not_ambiguous_in_a_network_whose_other_maps_have_their_chann
 
     layers = {layer.name: layer.layout.kind for layer in list_layers(Plain(), 32)}
     assert layers["layer1"] == "nchw"  # (8, 8, 8)
-    assert attach(Plain(), "layer1", 3, example=32).layout == Layout("nchw")
+    assert attach(Plain(), "layer1", 3, example=32).layout == FeatureLayout("nchw")
     assert "layer1" not in {layer.name for layer in list_layers(Permuting(), 32)}
     with pytest.raises(TembedError, match="give `layout`"):
         attach(Permuting(), "layer1", 3, example=32)

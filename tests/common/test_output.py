@@ -45,10 +45,10 @@ def test_an_error_has_no_control_characters(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_table_of_runs_has_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_json(tmp_path / "recipe.json", Recipe("rn26", "cifar10").plain() | {"optimizer": TITLE})
+    write_json(tmp_path / "recipe.json", Recipe("rn26", "cifar10").to_json() | {"optimizer": TITLE})
     folder = tmp_path / f"run{CLEAR}"
     folder.mkdir()
-    write_json(folder / "recipe.json", Recipe("rn26", "cifar10").plain())
+    write_json(folder / "recipe.json", Recipe("rn26", "cifar10").to_json())
     assert main(["runs", str(tmp_path)]) == 1
     said = capsys.readouterr().out
     assert "\x1b" not in said
@@ -59,12 +59,12 @@ def test_the_table_of_runs_has_no_control_characters(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("data", ["x/../../y", "/etc/x", "..", ".hidden", "a\\b", TITLE, "two\nlines"])
 def test_a_recipe_with_a_path_for_a_name_is_not_read(data: str) -> None:
     with pytest.raises(TembedError, match="data cannot be"):
-        Recipe.from_plain(Recipe("rn26", "cifar10").plain() | {"data": data})
+        Recipe.from_json(Recipe("rn26", "cifar10").to_json() | {"data": data})
 
 
 def test_a_foreign_recipe_does_not_write_outside_the_given_folder(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "one"
-    write_json_file(run / "recipe.json", Recipe("rn26", "cifar10").plain() | {"data": "x/../../outside"})
+    write_json_file(run / "recipe.json", Recipe("rn26", "cifar10").to_json() | {"data": "x/../../outside"})
     write_json_file(run / "environment.json", {"data_sha256": "", "starts": [{}]})
     result = {"test_accuracy": 0.5, "val_accuracy": 0.5, "best_epoch": 1, "epochs": 1, "total_seconds": 1.0}
     write_json_file(run / "result.json", result | {"test": {"images": 1}})
@@ -81,7 +81,7 @@ def write_json_file(path: Path, value: object) -> None:
 @pytest.mark.parametrize("field", ["model", "optimizer", "maximizer"])
 def test_a_recipe_with_control_characters_is_not_read(field: str) -> None:
     with pytest.raises(TembedError, match=f"{field} cannot be") as raised:
-        Recipe.from_plain(Recipe("rn26", "cifar10").plain() | {field: f"rn26{CLEAR}"})
+        Recipe.from_json(Recipe("rn26", "cifar10").to_json() | {field: f"rn26{CLEAR}"})
     assert CLEAR not in str(raised.value)
 
 

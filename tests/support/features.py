@@ -52,7 +52,7 @@ def save_untrained(path: Path, model: str, data: str, classes: tuple[str, ...], 
 def made_description(recipe: Recipe, classes: tuple[str, ...], size: int) -> Description:
     """The description of a network of this recipe, with a made-up normalisation."""
     mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-    return Description(recipe.model, recipe.model_options(), size, classes, mean, std, recipe=recipe.plain())
+    return Description(recipe.model, recipe.model_options(), size, classes, mean, std, recipe=recipe.to_json())
 
 
 def planted_network(

@@ -34,7 +34,7 @@ def put(tmp_path: Path) -> Put:
             for epoch in range(1, recipe.epochs + 1)
         ]
         value = {
-            "recipe": recipe.plain() | {"preset": recipe.preset},
+            "recipe": recipe.to_json() | {"preset": recipe.preset},
             "data_sha256": sha256,
             "curve": curve,
             "result": {

@@ -208,7 +208,7 @@ def test_a_card_names_the_settings_that_differ_from_the_papers() -> None:
         ({}, "none"),
         ({"averaging": 0.2, "patience": 3}, "patience = 3, averaging = 0.2"),
     ):
-        recipe = Recipe.paper("rn20", "cifar10", **changes).complete().plain()
+        recipe = Recipe.paper("rn20", "cifar10", **changes).complete().to_json()
         assert f"| other settings | {said} |" in model_card(Description("rn20", {}, 32, CLASSES, recipe=recipe))
 
 
@@ -237,7 +237,7 @@ def test_a_card_survives_odd_class_names(own: nn.Module, tmp_path: Path) -> None
     assert all(json.loads(line.split(": ", 1)[1]) for line in header.splitlines())
     assert "cat, dog, ship" in card
     recipe = Recipe.fast("rn20", "cifar10").complete()
-    described = model_card(Description("rn20", {}, 32, CLASSES, recipe=recipe.plain()))
+    described = model_card(Description("rn20", {}, 32, CLASSES, recipe=recipe.to_json()))
     assert '| classes | cat, dog, ship, a \\| b "c" |' in described
 
 
@@ -256,7 +256,7 @@ def test_a_card_credits_the_paper_only_with_its_own_networks(model: str, sentenc
     assert re.search(sentence, card.replace("\n", " "))
     recipe = Recipe.from_preset("frozen", model, "cifar10", init="x.safetensors") if ":" in model else None
     if recipe is not None:
-        card = model_card(Description(model, {}, 32, ("a", "b"), recipe=recipe.plain()))
+        card = model_card(Description(model, {}, 32, ("a", "b"), recipe=recipe.to_json()))
         assert "| start | x.safetensors |" in card
         assert "| trained | the block and a new linear head |" in card
         assert "A short training" not in card

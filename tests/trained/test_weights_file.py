@@ -40,7 +40,7 @@ def test_any_safetensors_reader_finds_tensors_and_recipe(run: Run) -> None:
         names = set(file.keys())
         record = json.loads(json.loads(file.metadata()["tembed"])["record"])
     assert names == set(create_model("rn26-embed").state_dict())
-    assert Recipe.from_plain(record["recipe"]) == DOTS.complete()
+    assert Recipe.from_json(record["recipe"]) == DOTS.complete()
 
 
 def test_a_run_and_its_file_give_the_same_model(run: Run, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_field_that_is_added_to_the_description_is_in_all_three_files(
     save_pretrained(model, tmp_path / "hub")
     made = to_onnx(model, tmp_path / "m.onnx")
     facts = {entry.key: entry.value for entry in onnx.load(made.path).metadata_props}
-    read = Longer.from_plain({key: value if key in ("model", "fit") else _json(value) for key, value in facts.items()})
+    read = Longer.from_json({key: value if key in ("model", "fit") else _json(value) for key, value in facts.items()})
     weights, hub = load(tmp_path / "w.safetensors").description, load(tmp_path / "hub").description
     for known in (weights, hub, read):
         assert isinstance(known, Longer)

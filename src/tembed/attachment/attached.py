@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tembed.attachment.dry_run import check_module
-from tembed.attachment.feature_maps import Layout
+from tembed.attachment.feature_maps import FeatureLayout
 from tembed.block import BlockSteps, DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.images.pixels import resized
@@ -38,7 +38,7 @@ class BlockCall:
     ``""`` outside of one, where nothing is kept (activation checkpointing calls the submodule again in backward).
     """
 
-    def __init__(self, block: Block | None, layout: Layout):
+    def __init__(self, block: Block | None, layout: FeatureLayout):
         self.block, self.layout = block, layout
         self.mode = ""
         self.calls = 0
@@ -139,7 +139,7 @@ class Attached(nn.Module):
     image_size: int | None = None
     description = Description()
 
-    def __init__(self, model: nn.Module, at: str, block: Block | None, layout: Layout, num_classes: int):
+    def __init__(self, model: nn.Module, at: str, block: Block | None, layout: FeatureLayout, num_classes: int):
         super().__init__()
         self.at, self.layout, self.num_classes = at, layout, num_classes
         self.model = model

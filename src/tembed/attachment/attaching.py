@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tembed.attachment.attached import Attached, Block, is_exchanged, logits_of, restore_class
 from tembed.attachment.dry_run import DryRun, Example, call, check_module, dry_run, layers_of, layout_of, refuse
-from tembed.attachment.feature_maps import LAYOUTS, Layout
+from tembed.attachment.feature_maps import LAYOUTS, FeatureLayout
 from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError, first_line
 from tembed.common.modes import evaluation_mode
@@ -105,7 +105,7 @@ def detach(model: Attached) -> nn.Module:
 
 
 def make_block(
-    kind: str, channels: int, num_classes: int, layout: Layout, start: str, options: dict[str, Any]
+    kind: str, channels: int, num_classes: int, layout: FeatureLayout, start: str, options: dict[str, Any]
 ) -> Block | None:
     if kind == "none":
         if options:
@@ -180,7 +180,7 @@ def _check_logits(run: DryRun, num_classes: int) -> None:
         )
 
 
-def _find(model: nn.Module, at: str, run: DryRun, **given: Any) -> Layout:
+def _find(model: nn.Module, at: str, run: DryRun, **given: Any) -> FeatureLayout:
     """The layout of the submodule's output. Raises an error that lists the candidates if the block cannot go there."""
     layers = layers_of(model, run)
     modules = dict(model.named_modules())
@@ -199,7 +199,7 @@ def _find(model: nn.Module, at: str, run: DryRun, **given: Any) -> Layout:
     return found
 
 
-def _is_ignored(model: nn.Module, at: str, layout: Layout, example: Tensor) -> bool:
+def _is_ignored(model: nn.Module, at: str, layout: FeatureLayout, example: Tensor) -> bool:
     """Whether the logits do not depend on the map: replacing it by NaN leaves them finite.
 
     Unlike a gradient, NaN also passes through weights that are zero, such as those of a new head.

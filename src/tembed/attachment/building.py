@@ -11,7 +11,7 @@ from tembed.attachment.attached import Attached
 from tembed.attachment.attaching import AttachWarning, attach, make_block
 from tembed.attachment.dry_run import make_example
 from tembed.attachment.frozen import BlockAndHead, Frozen
-from tembed.attachment.sources import Source, make_source
+from tembed.attachment.sources import ForeignNetwork, make_source
 from tembed.models.description import Description
 from tembed.models.foreign import parse_foreign
 
@@ -19,14 +19,16 @@ Load = Callable[[nn.Module, set[str]], None]
 """Loads weights into a network from elsewhere; the set names tensors that are not needed, those behind the layer."""
 
 
-def source_of(model: str, classes: int, side: int, image_size: int | None, *, pretrained: bool = False) -> Source:
+def source_of(
+    model: str, classes: int, side: int, image_size: int | None, *, pretrained: bool = False
+) -> ForeignNetwork:
     """The network from elsewhere, without the block. ``image_size``: the size that images are resized to, if any."""
     resized = image_size is not None
     return make_source(parse_foreign(model), classes, image_size or side, resized=resized, pretrained=pretrained)
 
 
 def assemble(
-    source: Source, model: str, classes: int, side: int, options: Mapping[str, Any], load: Load | None = None
+    source: ForeignNetwork, model: str, classes: int, side: int, options: Mapping[str, Any], load: Load | None = None
 ) -> Attached | Frozen:
     """The block behind the layer that the name ``model`` says.
 

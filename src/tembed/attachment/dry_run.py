@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tembed.attachment.feature_maps import Layout, find_layout
+from tembed.attachment.feature_maps import FeatureLayout, find_layout
 from tembed.common.errors import TembedError, first_line
 from tembed.common.modes import evaluation_mode
 
@@ -29,7 +29,7 @@ class Layer(NamedTuple):
     name: str
     kind: str
     shape: tuple[int, ...]
-    layout: Layout
+    layout: FeatureLayout
     channels: int
     map_size: tuple[int, int]
     stride: tuple[float, float]
@@ -66,7 +66,7 @@ class DryRun:
         """The layout of those outputs ``(N, ., ., .)`` whose shape tells it, if all of them have the same."""
         maps = [seen.output for seen in self.seen.values() if isinstance(seen.output, Tensor) and seen.output.ndim == 4]
         found = [find_layout(value, self.image) for value in maps if len(value) == len(self.example)]
-        kinds = {layout.kind for layout in found if isinstance(layout, Layout)}
+        kinds = {layout.kind for layout in found if isinstance(layout, FeatureLayout)}
         return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -147,12 +147,12 @@ def layers_of(model: nn.Module, run: DryRun) -> list[Layer]:
     found = []
     for name, seen in run.seen.items():
         layout = layout_of(model, run, name) if seen.calls == 1 else ""
-        if isinstance(layout, Layout):
+        if isinstance(layout, FeatureLayout):
             found.append(make_layer(name, kinds[name], seen.output, layout, run.image))
     return found
 
 
-def layout_of(model: nn.Module, run: DryRun, name: str, **given: Any) -> Layout | str:
+def layout_of(model: nn.Module, run: DryRun, name: str, **given: Any) -> FeatureLayout | str:
     """The layout of a submodule's output, or why there is none. ``given``: the arguments of `attach`."""
     output, images = run.seen[name].output, len(run.example)
     if isinstance(output, Tensor) and output.ndim and len(output) != images:
@@ -160,7 +160,7 @@ def layout_of(model: nn.Module, run: DryRun, name: str, **given: Any) -> Layout 
     return find_layout(output, run.image, own_prefix_tokens(model), usual=run.usual, **given)
 
 
-def make_layer(name: str, kind: str, output: Tensor, layout: Layout, image: tuple[int, int] | None) -> Layer:
+def make_layer(name: str, kind: str, output: Tensor, layout: FeatureLayout, image: tuple[int, int] | None) -> Layer:
     f = layout.to_map(output)
     height, width = f.shape[2], f.shape[3]
     stride = (image[0] / height, image[1] / width) if image else (float("nan"), float("nan"))

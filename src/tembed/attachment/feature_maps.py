@@ -1,6 +1,7 @@
 """How a submodule's output holds a feature map: ``(N, C, H, W)``, channels last, or tokens.
 
-The block reads and writes ``(N, C, H, W)``. A `Layout` translates, and lets class and register tokens bypass the block.
+The block reads and writes ``(N, C, H, W)``. A `FeatureLayout` translates, and lets class and register tokens bypass the
+block.
 """
 
 import math
@@ -18,7 +19,7 @@ MOST_PREFIX_TOKENS = 8
 
 
 @dataclass(frozen=True)
-class Layout:
+class FeatureLayout:
     """The layout of one submodule's output.
 
     ``kind``: one of `LAYOUTS`. ``prefix``: the number of tokens before the grid. ``grid``: height and width of the
@@ -81,7 +82,7 @@ def find_layout(
     layout: str = "auto",
     prefix_tokens: int | None = None,
     grid: tuple[int, int] | None = None,
-) -> Layout | str:
+) -> FeatureLayout | str:
     """The layout of a submodule's output, or why there is none.
 
     ``value``: the output, or its type if it is not a tensor. ``image``: height and width of the images of the dry run.
@@ -99,16 +100,16 @@ def find_layout(
     if prefix_tokens or grid is not None:
         return "`prefix_tokens` and `grid` are for tokens, and its output is a map"
     if layout != "auto":
-        return Layout(layout)
+        return FeatureLayout(layout)
     first = _mismatch(value.shape[2], value.shape[3], image)
     last = _mismatch(value.shape[1], value.shape[2], image)
     if first == last or (first is not None and last is not None and min(first, last) > 0):
         if first is None:
-            return Layout("nchw")
+            return FeatureLayout("nchw")
         if usual is not None:
-            return Layout(usual)
+            return FeatureLayout(usual)
         return f"its output {tuple(value.shape)} may have its channels first or last: give `layout`"
-    return Layout("nhwc" if first is None or last == 0 else "nchw")
+    return FeatureLayout("nhwc" if first is None or last == 0 else "nchw")
 
 
 def _mismatch(height: int, width: int, image: tuple[int, int] | None) -> int | None:
@@ -126,7 +127,7 @@ def _tokens(
     own_prefix: int | None,
     prefix_tokens: int | None,
     grid: tuple[int, int] | None,
-) -> Layout | str:
+) -> FeatureLayout | str:
     if value.ndim != 3:
         return f"its output has the shape {tuple(value.shape)}, which is not a sequence of tokens"
     length = value.shape[1]
@@ -143,7 +144,7 @@ def _tokens(
     for prefix in candidates:
         try:
             if prefix >= 0:
-                found = Layout("tokens", prefix, grid)
+                found = FeatureLayout("tokens", prefix, grid)
                 found.grid_of(length)
                 return found
         except TembedError:

@@ -18,14 +18,14 @@ from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError, first_line
 from tembed.common.extras import needs
 from tembed.common.plugins import load_plugins, named_plugins
-from tembed.models.foreign import OWN, TIMM, ForeignName
+from tembed.models.foreign import TEMBED, TIMM, ForeignName
 from tembed.models.registry import create_model
 
 _OPERATORS: list[torch.library.Library] = []
 
 
 @dataclass(frozen=True)
-class Source:
+class ForeignNetwork:
     """A network as its factory made it, without the block.
 
     ``normalisation``: the mean and standard deviation that it expects, if it says so. ``about``: what the run folder
@@ -39,17 +39,17 @@ class Source:
 
 def make_source(
     name: ForeignName, classes: int, side: int, *, resized: bool = False, pretrained: bool = False
-) -> Source:
+) -> ForeignNetwork:
     """The network of a name for ``classes`` classes and images with the shorter side ``side``.
 
     ``resized``: the user chose that size. ``pretrained``: with timm's trained weights.
     """
     if name.source == TIMM:
         return _from_timm(name, classes, side if resized else None, pretrained)
-    if name.source == OWN:
+    if name.source == TEMBED:
         made = create_model(name.factory, classes, side)
-        return Source(made, None, _about(name, {"num_classes": classes, "input_size": side}))
-    factory = _own_factory(name)
+        return ForeignNetwork(made, None, _about(name, {"num_classes": classes, "input_size": side}))
+    factory = _user_factory(name)
     try:
         model = factory(num_classes=classes)
     except Exception as error:
@@ -59,15 +59,15 @@ def make_source(
         ) from error
     if not isinstance(model, nn.Module):
         raise TembedError(f"{name.source}:{name.factory} returned a {type(model).__name__}, not a torch.nn.Module")
-    return Source(model, _normalisation(model), _about(name, {"num_classes": classes}))
+    return ForeignNetwork(model, _normalisation(model), _about(name, {"num_classes": classes}))
 
 
 def check_source(name: ForeignName) -> None:
     """Raise `TembedError` if the network's source is not allowed or not installed here."""
     if name.source == TIMM:
         timm()
-    elif name.source != OWN:
-        _own_factory(name)
+    elif name.source != TEMBED:
+        _user_factory(name)
 
 
 # --- timm
@@ -92,7 +92,7 @@ def timm() -> Any:
     return needs("timm")
 
 
-def _from_timm(name: ForeignName, classes: int, side: int | None, pretrained: bool) -> Source:
+def _from_timm(name: ForeignName, classes: int, side: int | None, pretrained: bool) -> ForeignNetwork:
     package = timm()
     if not package.is_model(name.factory):
         near = difflib.get_close_matches(name.factory, package.list_models(), n=3)
@@ -112,7 +112,7 @@ def _from_timm(name: ForeignName, classes: int, side: int | None, pretrained: bo
         if not pretrained:
             raise TembedError(f"timm cannot build {name.factory} ({first_line(error)})") from error
         raise _no_weights(name, first_line(error)) from error
-    return Source(model, _normalisation(model), _about(name, sized))
+    return ForeignNetwork(model, _normalisation(model), _about(name, sized))
 
 
 def _has_weights(package: Any, factory: str) -> bool:
@@ -139,7 +139,7 @@ def _normalisation(model: nn.Module) -> tuple[Triple, Triple] | None:
 # --- the user's modules
 
 
-def _own_factory(name: ForeignName) -> Callable[..., Any]:
+def _user_factory(name: ForeignName) -> Callable[..., Any]:
     """A function of a module that the user named on this command. A recipe or a run folder alone imports nothing."""
     if name.source not in named_plugins():
         raise TembedError(
@@ -162,10 +162,10 @@ def code_version(name: ForeignName) -> dict[str, str]:
     """Identifies the code of a network: the version of its package, or a hash of the file of the user's factory."""
     if name.source == TIMM:
         return {"version": timm().__version__}
-    if name.source == OWN:
+    if name.source == TEMBED:
         return {"version": __version__}
     try:
-        path = inspect.getsourcefile(_own_factory(name))
+        path = inspect.getsourcefile(_user_factory(name))
         content = Path(path).read_bytes() if path else b""
     except (OSError, TypeError):
         content = b""

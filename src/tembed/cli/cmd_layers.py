@@ -36,10 +36,10 @@ def main(arguments: list[str]) -> int:
     from tembed.attachment.dry_run import list_layers
     from tembed.attachment.sources import make_source
     from tembed.common.plugins import name_plugins
-    from tembed.models.foreign import own_module, parse_foreign
+    from tembed.models.foreign import parse_foreign, user_module
 
     name = parse_foreign(command.network, layer=False)
-    if module := own_module(str(name)):
+    if module := user_module(str(name)):
         name_plugins([module])  # the user named it on this command
     size = command.image_size or (32 if name.source == "tembed" else None)
     source = make_source(name, 10, size or 224, resized=command.image_size is not None)

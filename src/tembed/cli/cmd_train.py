@@ -78,9 +78,9 @@ def main(arguments: list[str]) -> int:
 def train_command(arguments: list[str]) -> int:
     command = parse(arguments)
     check_model_name(command.settings.model)
-    from tembed.models.foreign import own_module
+    from tembed.models.foreign import user_module
 
-    if module := own_module(command.settings.model):
+    if module := user_module(command.settings.model):
         name_plugins([module])  # the user named it on this command
     from tembed.lab.training.environment import keep_freed_memory
     from tembed.lab.training.loop import train

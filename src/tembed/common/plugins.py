@@ -65,7 +65,7 @@ def _import(name: str) -> None:
 # --- names of networks
 
 
-def plain_name(name: str) -> str:
+def model_key(name: str) -> str:
     """The form in which names and labels of networks are compared."""
     return name.strip().lower().replace("_", "-").rstrip(".")
 
@@ -73,7 +73,7 @@ def plain_name(name: str) -> str:
 def unknown_model(name: str, known: Iterable[str]) -> TembedError:
     """The error for a network that nobody has registered."""
     known = sorted(known)
-    near = difflib.get_close_matches(plain_name(name), known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(model_key(name), known, n=3, cutoff=0.5)
     hint = f"did you mean one of these: {', '.join(near)}?" if near else f"choose from: {', '.join(known)}"
     return TembedError(f"unknown model {name!r}; {hint}")
 
@@ -85,6 +85,6 @@ def check_model_name(name: str) -> None:
     """
     if "tembed.models" in sys.modules or named_plugins() or ":" in name or "@" in name:
         return
-    labels = {plain_name(label) for label in LABELS.values()}
-    if plain_name(name) not in {*NETWORKS, *labels}:
+    labels = {model_key(label) for label in LABELS.values()}
+    if model_key(name) not in {*NETWORKS, *labels}:
         raise unknown_model(name, NETWORKS)

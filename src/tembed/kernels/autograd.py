@@ -18,7 +18,7 @@ def wants_double_backward() -> bool:
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def plain_gradients(
+def torch_gradients(
     plain: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor | None], *grads: Tensor
 ) -> list[Tensor | None]:
     """The gradients of ``plain(*inputs)`` by torch, which can be differentiated again.

@@ -147,7 +147,7 @@ def is_map(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu" and Map.has_layout(x)
 
 
-def is_plain_eager() -> bool:
+def is_eager_mode() -> bool:
     """Whether operations run one by one as written: not traced, compiled or autocast."""
     return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"))
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
-from tembed.kernels.autograd import plain_gradients, wants_double_backward
-from tembed.kernels.build import Floats, Kernel, Map, MapSlice, is_map, is_plain_eager, pixel_step
+from tembed.kernels.autograd import torch_gradients, wants_double_backward
+from tembed.kernels.build import Floats, Kernel, Map, MapSlice, is_eager_mode, is_map, pixel_step
 
 IN_TILE = 16
 """Input channels of a tile, as ``IN`` in ``conv_weight.c``."""
@@ -57,7 +57,7 @@ class Conv3x3(nn.Conv2d):
 
     def has_kernel(self, x: Tensor) -> bool:
         """Whether the kernel computes the weight gradient for this map."""
-        usual = torch.is_grad_enabled() and self.weight.requires_grad and is_plain_eager()
+        usual = torch.is_grad_enabled() and self.weight.requires_grad and is_eager_mode()
         return (
             usual
             and fills_tiles(self.in_channels, self.out_channels)
@@ -85,7 +85,7 @@ class Conv3x3Function(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
         if wants_double_backward():
-            return *plain_gradients(partial(plain_conv3x3, stride=ctx.stride), (x, weight, bias), g), None
+            return *torch_gradients(partial(plain_conv3x3, stride=ctx.stride), (x, weight, bias), g), None
         g = g.contiguous(memory_format=torch.channels_last)
         g_x = input_gradient(g, x, weight, ctx.stride) if ctx.needs_input_grad[0] else None
         return g_x, weight_gradient(g, x, ctx.stride), None if bias is None else g.sum((0, 2, 3)), None

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.kernels import fused_bn_relu as bn_relu
-from tembed.kernels.autograd import plain_gradients, wants_double_backward
+from tembed.kernels.autograd import torch_gradients, wants_double_backward
 from tembed.kernels.conv3x3 import input_gradient, weight_gradient
-from tembed.kernels.fused_bn_relu import Affine, plain_bn_relu
+from tembed.kernels.fused_bn_relu import Affine, torch_bn_relu
 
 VECTOR = 16
 """A convolution with this many output channels is faster than one with fewer."""
@@ -72,8 +72,8 @@ def plain_dense_stage(x: Tensor, *weights: Tensor, eps: Sequence[float]) -> Tens
     """The same by torch, with concatenations. ``eps``: one value per normalisation, in order."""
     for n in range(len(weights) // WEIGHTS):
         gamma, beta, reduce, reduce_bias, gamma2, beta2, grow, grow_bias = weights[WEIGHTS * n : WEIGHTS * (n + 1)]
-        y = F.conv2d(plain_bn_relu(x, gamma, beta, eps[2 * n]), reduce, reduce_bias)
-        z = plain_bn_relu(y, gamma2, beta2, eps[2 * n + 1])
+        y = F.conv2d(torch_bn_relu(x, gamma, beta, eps[2 * n]), reduce, reduce_bias)
+        z = torch_bn_relu(y, gamma2, beta2, eps[2 * n + 1])
         x = torch.cat([x, F.conv2d(z, grow, grow_bias, padding=1)], dim=1)
     return x
 
@@ -117,7 +117,7 @@ class DenseStageFunction(torch.autograd.Function):
         x, *saved = ctx.saved_tensors
         weights, (stage, mean, *kept) = saved[: WEIGHTS * ctx.layers], saved[WEIGHTS * ctx.layers :]
         if wants_double_backward():
-            return None, *plain_gradients(partial(plain_dense_stage, eps=ctx.eps), (x, *weights), g)
+            return None, *torch_gradients(partial(plain_dense_stage, eps=ctx.eps), (x, *weights), g)
         shared = bn_relu.SharedMapGradient(stage, mean, g.clone(memory_format=torch.channels_last))
         gradients: list[Tensor | None] = []
         width = stage.shape[1]

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tembed.kernels.autograd import plain_gradients, wants_double_backward
-from tembed.kernels.build import Doubles, Floats, Kernel, Map, MapSlice, OptionalMap, is_map, is_plain_eager, pixel_step
+from tembed.kernels.autograd import torch_gradients, wants_double_backward
+from tembed.kernels.build import Doubles, Floats, Kernel, Map, MapSlice, OptionalMap, is_eager_mode, is_map, pixel_step
 
 VALUES_PER_THREAD = 16384
 """Each further thread needs this many values of a map to be worthwhile."""
@@ -76,11 +76,11 @@ def uses_batch_statistics(bn: nn.BatchNorm2d) -> bool:
 def has_kernel(bn: nn.BatchNorm2d, x: Tensor) -> bool:
     """Whether the kernel computes ``relu(bn(x))``."""
     # With one value per channel there is no variance: torch raises the error.
-    takes = is_plain_eager() and uses_batch_statistics(bn) and is_map(x) and x.numel() > x.shape[1]
+    takes = is_eager_mode() and uses_batch_statistics(bn) and is_map(x) and x.numel() > x.shape[1]
     return takes and load() is not None
 
 
-def plain_bn_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+def torch_bn_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     """``relu(bn(x))`` by torch, with the statistics of the batch: the plain form of the kernel."""
     return F.relu(F.batch_norm(x, None, None, weight, bias, True, 0.0, eps))
 
@@ -109,7 +109,7 @@ class BNReLUFunction(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, *affine = ctx.saved_tensors
         if wants_double_backward():
-            return None, *plain_gradients(partial(plain_bn_relu, eps=ctx.eps), (x, weight, bias), g)
+            return None, *torch_gradients(partial(torch_bn_relu, eps=ctx.eps), (x, weight, bias), g)
         return None, *backward(g, x, *affine)
 
 

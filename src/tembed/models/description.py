@@ -1,7 +1,7 @@
 """What describes a network: how to build it again, what its images look like, and what is known about its weights.
 
 There is one form of it. Every network has it as ``model.description``. The weights file, ``config.json`` of a hub's
-folder and the metadata of an ONNX file are three writers of `Description.plain`; a field that is added here is in all
+folder and the metadata of an ONNX file are three writers of `Description.to_json`; a field that is added here is in all
 of them.
 """
 
@@ -76,7 +76,7 @@ class Description:
             started_from=self.weights_sha256,
         )
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The fields that are known, as JSON values."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {
@@ -86,8 +86,8 @@ class Description:
         }
 
     @classmethod
-    def from_plain(cls, values: dict[str, Any]) -> "Description":
-        """The description that `plain` wrote; other fields are ignored. Raises `TembedError` for a wrong type."""
+    def from_json(cls, values: dict[str, Any]) -> "Description":
+        """The description that `to_json` wrote; other fields are ignored. Raises `TembedError` for a wrong type."""
         if "model" not in values and isinstance(values.get("recipe"), dict):
             values = values | network_of_recipe(values["recipe"])
         hints = get_type_hints(cls)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tembed.common.errors import TembedError
 
-TIMM, OWN = "timm", "tembed"
+TIMM, TEMBED = "timm", "tembed"
 """Sources with a meaning of their own: timm's networks, and those of this package. All others are modules."""
 BLOCKS = ("embed", "aux", "none")
 PATTERN = re.compile(r"(?P<source>[A-Za-z_][\w.]*):(?P<factory>[\w.-]+)@(?P<at>[\w.]+)(?::(?P<block>\w+))?")
@@ -52,10 +52,10 @@ def parse_foreign(name: str, *, layer: bool = True) -> ForeignName:
     return ForeignName(found["source"], found["factory"], found["at"], found["block"] or "embed")
 
 
-def own_module(name: str) -> str | None:
+def user_module(name: str) -> str | None:
     """The user's module that a name refers to; None for timm's networks, for ours, and for a wrong name."""
     found = PATTERN.fullmatch(name.strip())
-    return found["source"] if found and found["source"] not in (TIMM, OWN) else None
+    return found["source"] if found and found["source"] not in (TIMM, TEMBED) else None
 
 
 def with_block(name: str, block: str | None) -> str:

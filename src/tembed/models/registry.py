@@ -9,7 +9,7 @@ import torch
 from tembed import maximizers
 from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
-from tembed.common.plugins import plain_name, unknown_model
+from tembed.common.plugins import model_key, unknown_model
 from tembed.models.conventions import CONVENTIONS, DEFAULT, adopt
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign, parse_foreign
@@ -69,8 +69,8 @@ def register_model(
     """
     if name in _ENTRIES:
         raise TembedError(f"a model named {name!r} is already registered")
-    if name != plain_name(name):
-        raise TembedError(f"`name` is {name!r}; it must be in lower case with hyphens: {plain_name(name)!r}")
+    if name != model_key(name):
+        raise TembedError(f"`name` is {name!r}; it must be in lower case with hyphens: {model_key(name)!r}")
     if block not in ("auto", "embed", "aux", None):
         raise TembedError(f"`block` is {block!r}; it must be 'auto', 'embed', 'aux' or None")
     label = label or LABELS.get(name)
@@ -99,8 +99,8 @@ def canonical_name(name: str) -> str:
     """The registered name for a name or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
     if is_foreign(name):
         return str(parse_foreign(name))
-    plain = plain_name(name)
-    plain = next((info.name for info in _ENTRIES.values() if info.label and plain_name(info.label) == plain), plain)
+    plain = model_key(name)
+    plain = next((info.name for info in _ENTRIES.values() if info.label and model_key(info.label) == plain), plain)
     if plain not in _ENTRIES:
         raise unknown_model(name, _ENTRIES)
     return plain

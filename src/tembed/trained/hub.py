@@ -108,7 +108,7 @@ def _config(description: Description) -> dict[str, Any]:
         "id2label": {str(label): name for label, name in enumerate(description.classes)},
         "label2id": {name: label for label, name in enumerate(description.classes)},
         "tembed_version": __version__,
-        "description": description.plain(),
+        "description": description.to_json(),
     }
 
 

@@ -151,7 +151,7 @@ def _metadata(description: Description, images: Tensor) -> dict[str, Any]:
         "tembed": __version__,
         "images": IMAGES if normalises else f"{IMAGES.rsplit(',', 1)[0]}, already normalised",
         "image_size": list(images.shape[2:]),
-        **description.plain(),
+        **description.to_json(),
     }
 
 

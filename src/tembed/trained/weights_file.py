@@ -45,7 +45,7 @@ def save_weights(
     ``half`` stores matrices and kernels in half precision. Vectors (biases and statistics) stay in full precision:
     they are small, and a variance may be out of range.
     """
-    _write(Path(path), tensors, description.plain(), half)
+    _write(Path(path), tensors, description.to_json(), half)
 
 
 def export_weights(source: str | Path, path: str | Path, *, half: bool = False) -> None:
@@ -80,7 +80,7 @@ def load(source: str | Path) -> AnyNetwork:
         tensors, record = read_checksummed(path, KIND)
         record |= _result_beside(path, record)
     try:
-        description = Description.from_plain(record)
+        description = Description.from_json(record)
     except TembedError as error:
         raise TembedError(f"{path} does not hold the weights that it describes ({error})") from None
     _check_known(path, description.model)

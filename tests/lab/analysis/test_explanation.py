@@ -46,7 +46,7 @@ def made(scores: np.ndarray, head: int = 0, photo: tuple[int, int] = (24, 40)) -
         photo=rng.integers(0, 256, (*photo, 3), np.uint8),
         box=(left, top, left + side, top + side),
         image=rng.integers(0, 256, (16, 16, 3), np.uint8),
-        scores=scores.astype(np.float32),
+        patch_probabilities=scores.astype(np.float32),
         entropy=np.zeros(scores.shape[:2], np.float32),
         probabilities=np.eye(classes, dtype=np.float32)[head],
         window=(2, 2),
@@ -207,12 +207,12 @@ def test_images_of_any_size_and_kind_are_explained(weights: Path, tmp_path: Path
         np.testing.assert_array_equal(one.probabilities, found[0].probabilities)
     assert found[3].note == "16x16 pixels"
     one = found[0]
-    assert one.scores.shape == (4, 4, 10)
-    np.testing.assert_allclose(one.scores.sum(-1), 1, atol=1e-5)
+    assert one.patch_probabilities.shape == (4, 4, 10)
+    np.testing.assert_allclose(one.patch_probabilities.sum(-1), 1, atol=1e-5)
     output = model((torch.tensor(one.image).permute(2, 0, 1)[None] / 255 - 0.5) / 0.25)
     np.testing.assert_allclose(one.probabilities, output.logits.softmax(1)[0].detach(), atol=1e-4)
-    best = int(one.scores[1, 2].argmax())
-    assert one.mixture(1, 2).startswith(f"{one.scores[1, 2].max():.1f} {one.classes[best]}")
+    best = int(one.patch_probabilities[1, 2].argmax())
+    assert one.mixture(1, 2).startswith(f"{one.patch_probabilities[1, 2].max():.1f} {one.classes[best]}")
     assert len(explain(load_network(weights), tmp_path)) == 2, "a folder stands for its images"
 
 

@@ -169,7 +169,7 @@ def test_knock_outs_are_those_of_a_loop_over_the_images(
     assert found.share == pytest.approx((own / (own + rest)).item(), rel=1e-4)  # that of the intact block only
     assert found.unmatched == pytest.approx(unmatched / len(sums))
     assert found.mixing_sum == pytest.approx(tuple(stats.quantile(sums, [0.25, 0.5, 0.75])), rel=1e-4)
-    assert json.loads(json.dumps(found.plain()))["knock_outs"][NO_SHORTCUT]["draws"] == 1
+    assert json.loads(json.dumps(found.to_json()))["knock_outs"][NO_SHORTCUT]["draws"] == 1
 
 
 @pytest.mark.parametrize("name", ["rn26-embed", "rn26-aux"])

@@ -107,7 +107,7 @@ def test_below_three_seeds_the_method_is_unclear_and_the_smallest_gap_is_printed
 
 def test_a_claim_is_written_as_plain_values() -> None:
     (claim,) = corrected([Claim("a", "b", "c", Measure(0.7), (control("x", 0.2, 0.001),), notes={"n": Measure(1.0)})])
-    found = claim.plain()
+    found = claim.to_json()
     assert found["weights"] == {
         "verdict": "holds", "why": "ahead of its only control: x, +0.200 [+0.100, +0.300]", "p": 0.001, "against": 0.999
     }  # fmt: skip

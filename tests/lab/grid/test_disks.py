@@ -111,7 +111,7 @@ def test_a_full_log_does_not_change_how_a_run_ends(
         raise end
 
     monkeypatch.setattr("tembed.lab.training.loop.train", ended)
-    job = GridJob(DOTS.plain(), str(run.runs), run.name, str(run.runs), torch.get_num_threads())
+    job = GridJob(DOTS.to_json(), str(run.runs), run.name, str(run.runs), torch.get_num_threads())
     with open(os.open("/dev/full", os.O_WRONLY), "w") as log:
         monkeypatch.setattr("sys.stdout", log)
         assert execute(job, run) == (STOPPED if isinstance(end, Stopped) else FAILED)
@@ -126,7 +126,7 @@ def test_an_error_that_cannot_be_written_is_still_reported(run: GridRun, full_di
 @pytest.mark.parametrize("result", [{}, [], None, {"test_accuracy": 2.0}, {"test_accuracy": "x"}])
 def test_a_result_that_makes_no_sense_is_one_line(run: GridRun, result: Any) -> None:
     run.run.folder.mkdir()
-    write_json(run.run.recipe_path, DOTS.plain())
+    write_json(run.run.recipe_path, DOTS.to_json())
     write_json(run.run.result_path, result)
     assert run.state() == "failed"
     assert "result.json was not written by tembed" in str(run.failure())

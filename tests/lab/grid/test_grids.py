@@ -109,7 +109,7 @@ def test_constants_are_a_table_or_a_list_of_tables(
 
 def store_recipe(folder: Path, recipe: Recipe) -> None:
     folder.mkdir()
-    write_json(folder / "recipe.json", recipe.plain())
+    write_json(folder / "recipe.json", recipe.to_json())
 
 
 def test_a_run_is_found_by_its_recipe_whatever_its_folder_is_called(tmp_path: Path) -> None:

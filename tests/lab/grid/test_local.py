@@ -218,7 +218,7 @@ def test_the_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> GridJob:
     (tmp_path / ".grid").mkdir(exist_ok=True)
     recipe = Recipe.fast(model, "dots", epochs=1, batch_size=10, train_images=10)
-    return GridJob(recipe.plain(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
+    return GridJob(recipe.to_json(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
 
 
 @pytest.mark.process

@@ -216,7 +216,7 @@ def test_damaged_runs_are_named_and_the_rest_is_reported(
     for path in (broken, begun):
         path.mkdir()
     (broken / "recipe.json").write_text("{")
-    (begun / "recipe.json").write_text(json.dumps(Recipe.paper("rn26", "cifar10", seed=1).complete().plain()))
+    (begun / "recipe.json").write_text(json.dumps(Recipe.paper("rn26", "cifar10", seed=1).complete().to_json()))
     assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("1 finished run, 1 unfinished: ")

@@ -55,7 +55,7 @@ def test_the_result_is_the_test_accuracy_of_the_epoch_with_the_best_validation(f
     best = max(finished.metrics, key=lambda record: record["val_accuracy"])
     assert (result["best_epoch"], result["val_accuracy"]) == (best["epoch"], best["val_accuracy"])
     again = evaluate(finished.folder)
-    assert again.plain() == result["test"]
+    assert again.to_json() == result["test"]
     assert evaluate(finished.folder, "val").accuracy == result["val_accuracy"]
 
 

@@ -106,7 +106,7 @@ def test_a_restored_optimizer_takes_the_same_steps_bit_for_bit(name: str) -> Non
             tensors = {key: value.clone() for key, value in gather(State(), saved, second).items()}
             saved = network()
             second = make_optimizer(recipe, saved)
-            restore(State().plain(), tensors, saved, second)
+            restore(State().to_json(), tensors, saved, second)
         for model, optimizer in ((whole, first), (saved, second)):
             take_step(model, optimizer, step)
     for p, q in zip(whole.parameters(), saved.parameters(), strict=True):
@@ -129,7 +129,7 @@ def test_a_checkpoint_from_before_torchs_adamw_is_converted() -> None:
     assert any(key.endswith(".square") for key in tensors)
     old = network()
     second = make_optimizer(recipe, old)
-    restore(State().plain(), tensors, old, second)
+    restore(State().to_json(), tensors, old, second)
     take_step(whole, first, 2)
     take_step(old, second, 2)
     for p, q in zip(whole.parameters(), old.parameters(), strict=True):
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused() -> None:
     take_step(model, adam, 0)
     tensors = gather(State(), model, adam)
     with pytest.raises(TembedError, match="its optimizer state does not fit this model"):
-        restore(State().plain(), {k: v for k, v in tensors.items() if ".0.weight." not in k}, model, adam)
+        restore(State().to_json(), {k: v for k, v in tensors.items() if ".0.weight." not in k}, model, adam)
 
 
 def test_a_parameter_without_a_gradient_has_no_state_after_a_resume_either() -> None:
@@ -154,7 +154,7 @@ def test_a_parameter_without_a_gradient_has_no_state_after_a_resume_either() -> 
         next(model.parameters()).requires_grad_(False)
     first, second = make_optimizer(recipe, whole), make_optimizer(recipe, again)
     take_step(whole, first, 0)
-    restore(State().plain(), {k: v.clone() for k, v in gather(State(), whole, first).items()}, again, second)
+    restore(State().to_json(), {k: v.clone() for k, v in gather(State(), whole, first).items()}, again, second)
     for number in (1, 2):
         take_step(whole, first, number)
         take_step(again, second, number)

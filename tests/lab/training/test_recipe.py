@@ -95,25 +95,25 @@ def test_completing_twice_changes_nothing() -> None:
 
 def test_the_json_record_gives_the_same_recipe() -> None:
     recipe = Recipe.fast("rn26-embed", "cifar10", seed=3).complete()
-    assert Recipe.from_plain(json.loads(json.dumps(recipe.plain()))) == recipe
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
 
 
 def test_a_record_from_before_a_field_existed_is_read() -> None:
-    assert Recipe.from_plain({"model": "rn26", "data": "cifar10"}) == Recipe("rn26", "cifar10")
+    assert Recipe.from_json({"model": "rn26", "data": "cifar10"}) == Recipe("rn26", "cifar10")
 
 
 @pytest.mark.parametrize("values", [[], {}, {"model": "rn26"}, "rn26", {"model": "rn26", "data": "parts", "x": 1}])
 def test_values_that_are_not_a_recipe_are_refused(values: object) -> None:
     with pytest.raises(TembedError, match="recipe"):
-        Recipe.from_plain(values)  # type: ignore[arg-type]
+        Recipe.from_json(values)  # type: ignore[arg-type]
 
 
 def test_a_recipe_with_values_of_other_types_is_refused() -> None:
-    plain = Recipe("rn26", "cifar10").plain()
+    plain = Recipe("rn26", "cifar10").to_json()
     for field in dataclasses.fields(Recipe):
         for value in ({"a": 1}, [[]]):
             with pytest.raises(TembedError):
-                Recipe.from_plain(plain | {field.name: value}).complete()
+                Recipe.from_json(plain | {field.name: value}).complete()
 
 
 def test_a_recipe_knows_its_preset() -> None:
@@ -141,18 +141,18 @@ def test_the_help_names_every_optimizer_and_maximizer(capsys: pytest.CaptureFixt
 
 def test_an_error_about_an_unknown_field_suggests_the_nearest() -> None:
     with pytest.raises(TembedError, match="no field 'batchsize'; did you mean 'batch_size'"):
-        Recipe.from_plain({"model": "rn26", "data": "cifar10", "batchsize": 8})
+        Recipe.from_json({"model": "rn26", "data": "cifar10", "batchsize": 8})
     with pytest.raises(TembedError, match="no field 'epoch'; did you mean 'epochs'"):
         Recipe.fast("rn26", "cifar10", epoch=8)
     with pytest.raises(TembedError, match=r"split cannot be 'offical'.*did you mean 'official'"):
-        Recipe.from_plain({"model": "rn26", "data": "cifar10", "split": "offical"})
+        Recipe.from_json({"model": "rn26", "data": "cifar10", "split": "offical"})
     with pytest.raises(TembedError, match="`preset` is 'fats', which is unknown; did you mean 'fast'"):
         Recipe.from_preset("fats", "rn26", "cifar10")
 
 
 def test_the_earliest_recipes_chose_adamw_by_another_field() -> None:
     for decoupled, optimizer in ((True, "adamw"), (False, "adam")):
-        recipe = Recipe.from_plain({"model": "rn26", "data": "cifar10", "decoupled": decoupled})
+        recipe = Recipe.from_json({"model": "rn26", "data": "cifar10", "decoupled": decoupled})
         assert recipe == Recipe("rn26", "cifar10", optimizer=optimizer)
 
 

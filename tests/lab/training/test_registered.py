@@ -110,9 +110,9 @@ def test_a_maximizers_own_constant_is_part_of_the_recipe(tmp_path: Path) -> None
     complete = recipe.complete()
     assert (complete.mu, complete.eta, complete.eps, complete.constants) == (None, 3.0, None, (("temperature", 0.5),))
     assert Recipe("rn20", "dots", maximizer="tempered").complete().constants == (("temperature", 2.0),)
-    plain = json.loads(json.dumps(complete.plain()))
+    plain = json.loads(json.dumps(complete.to_json()))
     assert plain["constants"] == {"temperature": 0.5}
-    assert Recipe.from_plain(plain) == complete
+    assert Recipe.from_json(plain) == complete
     line = "rn20 --data dots --maximizer tempered --epochs 1 --constants temperature 0.5"
     assert parse(line.split()).recipe == recipe
     run = train(recipe, tmp_path / "run")
@@ -139,7 +139,7 @@ def test_a_constant_that_does_not_apply_is_an_error(changes: dict[str, Any], sai
 
 
 def test_a_recipe_without_extra_constants_records_none() -> None:
-    assert "constants" not in Recipe("rn20", "dots", maximizer="entropic").complete().plain()
+    assert "constants" not in Recipe("rn20", "dots", maximizer="entropic").complete().to_json()
 
 
 class Averaging(torch.optim.Optimizer):
@@ -209,8 +209,8 @@ def test_constants_of_ones_own_change_the_name_and_the_checkpoints() -> None:
 
 
 def test_a_record_of_a_run_is_read_without_the_plugin_it_was_trained_with() -> None:
-    plain = Recipe("rn20", "dots", optimizer="averaging", maximizer="tempered").plain()
-    recipe = Recipe.from_plain(plain | {"constants": {"temperature": 0.5}})
+    plain = Recipe("rn20", "dots", optimizer="averaging", maximizer="tempered").to_json()
+    recipe = Recipe.from_json(plain | {"constants": {"temperature": 0.5}})
     assert (recipe.optimizer, recipe.constants) == ("averaging", (("temperature", 0.5),))
     with pytest.raises(TembedError, match="`optimizer` is 'averaging', which is unknown"):
         recipe.complete()

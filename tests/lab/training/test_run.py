@@ -99,7 +99,7 @@ def test_a_run_that_an_older_version_began_keeps_its_folder(tmp_path: Path, monk
     assert default_folder(recipe) == Path("runs") / run_name(recipe)
     old = Path("runs/rn26-embed-cifar10-fast-0")
     old.mkdir(parents=True)
-    write_json(old / "recipe.json", recipe.plain())
+    write_json(old / "recipe.json", recipe.to_json())
     assert default_folder(recipe) == old
     assert default_folder(dataclasses.replace(recipe, epochs=4)) != old
     (old / "recipe.json").write_text("{")
@@ -135,7 +135,7 @@ def test_runs_save_writes_a_file_for_each_run_of_a_grid(
     assert main(["runs", str(tmp_path / "runs"), "--save", str(tmp_path / "saved")]) == 0
     saved = [json.loads(path.read_text())["recipe"] for path in (tmp_path / "saved").iterdir()]
     assert len(saved) == len(recipes) > 10
-    assert {Recipe.from_plain({k: v for k, v in s.items() if k != "preset"}) for s in saved} == set(recipes)
+    assert {Recipe.from_json({k: v for k, v in s.items() if k != "preset"}) for s in saved} == set(recipes)
 
 
 def test_a_second_run_of_a_recipe_never_overwrites_the_first(
@@ -152,7 +152,7 @@ def test_a_second_run_of_a_recipe_never_overwrites_the_first(
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
     """Copy the records of a run to a folder with another recipe."""
     folder.mkdir(parents=True)
-    write_json(folder / "recipe.json", recipe.plain())
+    write_json(folder / "recipe.json", recipe.to_json())
     for path in (run.environment_path, run.metrics_path, run.result_path):
         (folder / path.name).write_bytes(path.read_bytes())
 
@@ -172,7 +172,7 @@ def test_shipped_weights_are_those_of_a_recorded_run(name: str) -> None:
     assert network.description.epoch == record["result"]["best_epoch"]
     assert network.description.val_accuracy == record["result"]["val_accuracy"]
     assert network.description.data_sha256 == record["data_sha256"]
-    assert Recipe.from_plain({k: v for k, v in record["recipe"].items() if k != "preset"}) == recipe
+    assert Recipe.from_json({k: v for k, v in record["recipe"].items() if k != "preset"}) == recipe
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_shipped_weights_are_those_of_a_recorded_run(name: str) -> None:
 )
 def test_recorded_recipes_of_older_versions_load(path: Path) -> None:
     record = json.loads(path.read_text())
-    recipe = Recipe.from_plain({k: v for k, v in record["recipe"].items() if k != "preset"})
+    recipe = Recipe.from_json({k: v for k, v in record["recipe"].items() if k != "preset"})
     assert recipe.complete() == recipe
 
 

@@ -46,7 +46,7 @@ def test_the_same_classes_start_from_all_weights(source: Run, tmp_path: Path, op
         assert torch.equal(a, b), name
     about = json.loads((run.folder / "network.json").read_text())
     assert about["init"] == str(source.folder)
-    assert about["init_recipe"] == source.recipe.plain()
+    assert about["init_recipe"] == source.recipe.to_json()
 
 
 def test_other_classes_get_a_new_head_and_new_class_convolutions(source: Run, tmp_path: Path) -> None:

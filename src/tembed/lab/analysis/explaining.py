@@ -23,7 +23,7 @@ class Explanation:
     """A photograph, the part of it that the network got, and what the network computed.
 
     ``photo``: ``(H, W, 3)``. ``box``: the part that the network got, in pixels of the photograph. ``image``: that part
-    at the network's input size. ``scores``: ``(h, w, C)``, the patches' class predictions. ``entropy``: ``(h, w)``, in
+    at the network's input size. ``patch_probabilities``: ``(h, w, C)``, the patches' class predictions. ``entropy``: ``(h, w)``, in
     nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the map.
     """
 
@@ -32,7 +32,7 @@ class Explanation:
     photo: UInt8
     box: Box
     image: UInt8
-    scores: Floats
+    patch_probabilities: Floats
     entropy: Floats
     probabilities: Floats
     window: tuple[int, int]
@@ -62,7 +62,7 @@ class Explanation:
     @property
     def patches(self) -> Floats:
         """The mean prediction of the patches: ``(C,)``."""
-        return self.scores.mean((0, 1))
+        return self.patch_probabilities.mean((0, 1))
 
     @property
     def patch_prediction(self) -> str:
@@ -90,7 +90,7 @@ class Explanation:
 
     def mixture(self, row: int, column: int) -> str:
         """The classes that a patch matches: ``0.5 plane + 0.4 bird``."""
-        return mixture(self.scores[row, column], self.classes)
+        return mixture(self.patch_probabilities[row, column], self.classes)
 
     def words(self) -> str:
         """The mixture of each patch, a line each, by row and column of the map from the top left."""
@@ -100,11 +100,13 @@ class Explanation:
 
     def heat(self, name: str | None = None) -> Floats:
         """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class."""
-        return smooth_map(self.scores[:, :, self._label(name)], self.window, self.box, self._shape)
+        return smooth_map(self.patch_probabilities[:, :, self._label(name)], self.window, self.box, self._shape)
 
     def overlay(self, name: str | None = None) -> UInt8:
         """The photograph under the heat map of a class, in its own size: ``(H, W, 3)``. Default: the head's class."""
-        return overlay(self.photo, self.heat(name), max(float(self.scores[:, :, self._label(name)].max()), 1e-6))
+        return overlay(
+            self.photo, self.heat(name), max(float(self.patch_probabilities[:, :, self._label(name)].max()), 1e-6)
+        )
 
     def figure(self) -> Any:
         """The whole explanation as a matplotlib figure."""
@@ -176,7 +178,7 @@ def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
         photo=picture.photo,
         box=picture.box,
         image=picture.pixels,
-        scores=found.softmax.reshape(*found.map_size, -1),
+        patch_probabilities=found.softmax.reshape(*found.map_size, -1),
         entropy=found.entropy.reshape(found.map_size),
         probabilities=torch.from_numpy(found.logits[0]).softmax(0).numpy(),
         window=found.window,

@@ -160,10 +160,10 @@ def _photograph(axis: Any, found: Explanation) -> None:
 def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[int], width: float) -> None:
     """Heat maps of the head's class and of the patches' other leading classes, with one scale."""
     height, across = found.photo.shape[:2]
-    highest = max(float(found.scores[:, :, shown].max()), 0.01)
+    highest = max(float(found.patch_probabilities[:, :, shown].max()), 0.01)
     whose = {int(found.patches.argmax()): " (the patches' class)", shown[0]: " (the head's class)"}
     for axis, label in zip(axes, shown, strict=True):
-        heat = smooth_map(found.scores[:, :, label], found.window, found.box, (height, across))
+        heat = smooth_map(found.patch_probabilities[:, :, label], found.window, found.box, (height, across))
         _show(axis, overlay(found.photo, heat, highest))
         _outline(axis, *found.box)
         suffix = whose.get(label, "")
@@ -175,7 +175,7 @@ def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[in
 
 def _patch_grid(axis: Any, found: Explanation, named: Sequence[int], colours: Sequence[Colour]) -> None:
     """Each cell in the colour of its patch's best class, paler where the patch is less sure."""
-    best, p = found.scores.argmax(-1), found.scores.max(-1)[..., None]
+    best, p = found.patch_probabilities.argmax(-1), found.patch_probabilities.max(-1)[..., None]
     cells: NDArray[np.float64] = np.broadcast_to(np.array(GREY) / 255, (*best.shape, 3)).copy()
     for label, colour in zip(named, unit(colours), strict=True):
         cells[best == label] = colour
@@ -192,7 +192,7 @@ def _patch_grid(axis: Any, found: Explanation, named: Sequence[int], colours: Se
 
 def _predictions(axis: Any, found: Explanation, named: Sequence[int], colours: Sequence[Colour]) -> None:
     """Bars of the head and of the patches for each named class; the class's colour makes this the legend."""
-    head, patches, best = found.probabilities, found.patches, found.scores.argmax(-1)
+    head, patches, best = found.probabilities, found.patches, found.patch_probabilities.argmax(-1)
     rows = np.arange(len(named))
     axis.barh(rows - 0.2, head[named], 0.36, color="#404040")
     axis.barh(rows + 0.2, patches[named], 0.36, color=unit(colours), edgecolor="#404040", linewidth=0.6)

@@ -88,7 +88,7 @@ class KnockOuts:
     gradient_norms: tuple[float, float] | None = None
     gradient_cosine: float | None = None
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return asdict(self)
 

@@ -97,7 +97,7 @@ class Claim:
     less: bool = False
     notes: dict[str, Measure] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The claim as JSON values."""
         found = asdict(self)
         for shown, control in zip(found["controls"], self.controls, strict=True):

@@ -89,7 +89,7 @@ class LocalEngine:
 
 def make_job(run: GridRun, root: str, threads: int, checkpoint_seconds: float, gpus: float | None = None) -> GridJob:
     """The job of a run's worker, with the plugins of this process."""
-    recipe, runs = run.recipe.plain(), str(run.runs)
+    recipe, runs = run.recipe.to_json(), str(run.runs)
     return GridJob(recipe, runs, run.name, root, threads, checkpoint_seconds, gpus, named_plugins())
 
 

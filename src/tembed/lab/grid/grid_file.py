@@ -91,8 +91,8 @@ def expand(values: dict[str, Any]) -> tuple[Recipe, ...]:
     order = ["data", "model", *(key for key in choices if key not in ("data", "model", "seed")), "seed"]
     recipes: dict[Recipe, None] = {}
     for chosen in itertools.product(*(choices[key] for key in order)):
-        plain = Recipe("", "", **PRESETS[preset]).plain() | dict(zip(order, chosen, strict=True))
-        recipes[Recipe.from_plain(plain).complete()] = None
+        plain = Recipe("", "", **PRESETS[preset]).to_json() | dict(zip(order, chosen, strict=True))
+        recipes[Recipe.from_json(plain).complete()] = None
     return tuple(recipes)
 
 

@@ -52,7 +52,7 @@ class GridJob:
 
     def grid_run(self) -> GridRun:
         """The run. The recipe may name things that only the plugins register."""
-        return GridRun(Recipe.from_plain(self.recipe), Path(self.runs), self.name)
+        return GridRun(Recipe.from_json(self.recipe), Path(self.runs), self.name)
 
 
 def start_worker(job: GridJob) -> subprocess.Popen[str]:

@@ -95,7 +95,7 @@ def _record(value: dict[str, Any], source: Path) -> Record:
     if not all(0 <= float(epoch["val_accuracy"]) <= 1 for epoch in curve):
         raise ValueError("an accuracy is not from 0 to 1")
     return Record(
-        recipe=Recipe.from_plain(plain).complete(),
+        recipe=Recipe.from_json(plain).complete(),
         data_sha256=str(value["data_sha256"]),
         accuracy=100 * float(result["test_accuracy"]),
         test_images=int(result["test"]["images"]),

@@ -8,7 +8,7 @@ from tembed.common.files import explained, write_file
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.atlas import make_atlas
 from tembed.lab.page.content import MOST, page_content
-from tembed.lab.page.encoding import STATIC, array_script, base64_text, plain
+from tembed.lab.page.encoding import STATIC, array_script, base64_text, json_text
 from tembed.lab.page.panels import panel_data, panel_scripts
 
 STEPS = 4
@@ -35,10 +35,10 @@ def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, mos
         "network": bool(scripts),
     }
     files = {
-        "data/about.js": f"tembed.about = {plain(about)};\n".encode(),
+        "data/about.js": f"tembed.about = {json_text(about)};\n".encode(),
         "data/atlas.js": f'tembed.atlas = "data:image/{atlas.kind};base64,{base64_text(atlas.content)}";\n'.encode(),
         "data/arrays.js": "".join(array_script(name, array) for name, array in content.arrays.items()).encode(),
-        "data/panels.js": f"tembed.panelData = {plain(panel_data(analysis))};\n".encode(),
+        "data/panels.js": f"tembed.panelData = {json_text(panel_data(analysis))};\n".encode(),
         **scripts,
     }
     for path in sorted(STATIC.rglob("*")):

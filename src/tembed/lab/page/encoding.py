@@ -17,10 +17,10 @@ def array_script(name: str, array: NDArray[Any]) -> str:
     """An array as a call of the page's ``store``: type, shape, and the gzipped bytes (little-endian) in base64."""
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     text = base64_text(gzip.compress(little.tobytes(), 6, mtime=0))
-    return f'tembed.store({plain(name)}, "{array.dtype.name}", {plain(list(array.shape))}, "{text}");\n'
+    return f'tembed.store({json_text(name)}, "{array.dtype.name}", {json_text(list(array.shape))}, "{text}");\n'
 
 
-def plain(value: Any) -> str:
+def json_text(value: Any) -> str:
     """JSON that is safe inside any script: without ``<``, and with line separators escaped."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError, first_line
-from tembed.lab.page.encoding import STATIC, plain
+from tembed.lab.page.encoding import STATIC, json_text
 
 if TYPE_CHECKING:
     from tembed.lab.analysis.analyzing import Analysis
@@ -53,7 +53,7 @@ def panel_data(analysis: "Analysis") -> dict[str, Any]:
     found = {name: panel.data(analysis) if panel.data else None for name, panel in _PANELS.items()}
     for name, data in found.items():
         try:
-            plain(data)
+            json_text(data)
         except (TypeError, ValueError) as error:
             raise TembedError(f"the data of panel {name!r} cannot be written as JSON: {first_line(error)}") from error
     return found

@@ -90,8 +90,8 @@ def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, obje
         "images": len(analysis.sample),
         "points": len(analysis.features.image_of),
         "seed": analysis.seed,
-        "vital_signs": analysis.knock_outs.plain(),
-        "claims": [claim.plain() for claim in claims],
+        "vital_signs": analysis.knock_outs.to_json(),
+        "claims": [claim.to_json() for claim in claims],
     }
 
 

@@ -39,19 +39,19 @@ def write_evaluation(found: Detailed, out: str | Path) -> Path:
     """
     out = Path(out)
     report = write_document(elements(found), out, f"{found.network.description.model} on {found.data}")
-    write_json(out / "evaluation.json", plain(found))
+    write_json(out / "evaluation.json", evaluation_record(found))
     write_file(out / "images.csv", image_table(found.predictions).encode("utf-8", "surrogateescape"))
     return report
 
 
-def plain(found: Detailed) -> dict[str, Any]:
+def evaluation_record(found: Detailed) -> dict[str, Any]:
     """All numbers as plain JSON values; rows of ``confusion`` are true classes."""
     measured = found.predictions
     return {
         "model": found.network.description.model,
         "data": found.data,
         "subset": found.subset,
-        **found.evaluation.plain(),
+        **found.evaluation.to_json(),
         "calibration_error": measured.calibration_error,
         "overconfidence": measured.overconfidence,
         "calibration": [asdict(one) for one in measured.calibration()],

@@ -37,7 +37,7 @@ def write_units(analysis: UnitAnalysis, out: str | Path, claims: Sequence[Claim]
         "model": recipe.model,
         "data": recipe.data,
         "images": len(analysis.sample),
-        "claims": [claim.plain() for claim in claims],
+        "claims": [claim.to_json() for claim in claims],
     }
     write_json(out / "claims.json", record)
     elements: list[Element] = [

@@ -39,7 +39,7 @@ class Evaluation:
     patch_accuracy: float | None
     """share of the patches whose best class is that of the image"""
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 

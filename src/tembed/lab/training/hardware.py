@@ -37,7 +37,7 @@ class Hardware:
         return (self.devices or 1) * (self.nodes or 1)
 
     @property
-    def plain(self) -> bool:
+    def is_single_cpu(self) -> bool:
         """Whether this is one process on the CPU in single precision, which needs only torch."""
         return self.world == 1 and self.accelerator == "cpu" and self.precision == "32-true"
 

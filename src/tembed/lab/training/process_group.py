@@ -148,7 +148,7 @@ class FabricGroup(ProcessGroup):
 
 def join_process_group(hardware: Hardware) -> ProcessGroup:
     """The group for a complete `Hardware`. Call this in every process of the run; all must have been started."""
-    return SINGLE_PROCESS if hardware.plain else FabricGroup(hardware)
+    return SINGLE_PROCESS if hardware.is_single_cpu else FabricGroup(hardware)
 
 
 def is_connection_error(error: RuntimeError) -> bool:

@@ -157,7 +157,7 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
             options["conventions"] = self.conventions
         return options | dict(self.constants)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The recipe as plain JSON values. ``constants`` is an object, and absent if empty."""
         values = dataclasses.asdict(self) | {"betas": list(self.betas), "constants": dict(self.constants)}
         if not self.constants:
@@ -165,8 +165,8 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
         return values
 
     @classmethod
-    def from_plain(cls, values: Any) -> "Recipe":
-        """The recipe that `plain` describes, even if an older version with fewer fields wrote it.
+    def from_json(cls, values: Any) -> "Recipe":
+        """The recipe that `to_json` describes, even if an older version with fewer fields wrote it.
 
         Names of networks, optimizers and maximizers are not looked up, so the record of a run can be read without the
         plugins it was trained with. Raises `TembedError` if ``values`` is not a recipe.
@@ -198,7 +198,7 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
 
     def differences(self, other: "Recipe") -> list[str]:
         """Each field in which the two differ, as ``name: ours, not theirs``."""
-        ours, theirs = ({"constants": {}} | recipe.plain() for recipe in (self, other))
+        ours, theirs = ({"constants": {}} | recipe.to_json() for recipe in (self, other))
         return [f"{name}: {ours[name]}, not {theirs[name]}" for name in _FIELDS if ours[name] != theirs[name]]
 
 
@@ -241,7 +241,7 @@ def recipe_of(network: Any) -> Recipe:
     known = network.description
     if known.recipe is None:
         raise TembedError(f"this {known.model} does not say how it was trained: give a run or a weights file of a run")
-    return Recipe.from_plain(known.recipe)
+    return Recipe.from_json(known.recipe)
 
 
 def _is_name(text: str, is_file: bool) -> bool:

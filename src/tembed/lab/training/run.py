@@ -27,7 +27,7 @@ from tembed.lab.training.recipe import PRESETS, Recipe
 if TYPE_CHECKING:  # needs torch; a table of runs does not
     from tembed.lab.training.checkpoint_files import Checkpoints
 
-PLAIN_SPLIT = "paper"  # the split that a run's name leaves out, whatever the data's default is
+USUAL_SPLIT = "paper"  # the split that a run's name leaves out, whatever the data's default is
 CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")
 """Fields of metrics and results that a clock measures, and that therefore differ from run to run."""
 
@@ -75,7 +75,7 @@ class Run:
     @property
     def recipe(self) -> Recipe:
         try:
-            return Recipe.from_plain(read_json(self.recipe_path))
+            return Recipe.from_json(read_json(self.recipe_path))
         except TembedError as error:
             raise TembedError(f"{self.recipe_path}: {error}") from None
 
@@ -129,7 +129,7 @@ class Run:
         elif others := [path.name for path in self.folder.iterdir() if path.name not in ("lock", "recipe.json.part")]:
             raise TembedError(f"{self.folder} is not empty ({', '.join(sorted(others)[:3])}): give another `out`")
         else:
-            write_json(self.recipe_path, recipe.plain())
+            write_json(self.recipe_path, recipe.to_json())
         with explained(self.checkpoints.folder):
             self.checkpoints.folder.mkdir(exist_ok=True)
 
@@ -145,7 +145,7 @@ class Run:
     def continue_as(self, recipe: Recipe) -> None:
         """Make ``recipe``, which has more epochs than the run so far, the recipe of this run."""
         self.result_path.unlink(missing_ok=True)  # first: a result must never stand beside a longer recipe
-        write_json(self.recipe_path, recipe.plain())
+        write_json(self.recipe_path, recipe.to_json())
 
     def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:
         """Record this start of the run. Returns the changes since its last start that can affect the last bits."""
@@ -199,7 +199,7 @@ def run_name(recipe: Recipe) -> str:
     recipe = recipe.complete()
     preset = recipe.preset
     like = preset if preset in PRESETS else "paper"
-    usual = Recipe.from_preset(like, recipe.model, recipe.data, split=PLAIN_SPLIT).complete()
+    usual = Recipe.from_preset(like, recipe.model, recipe.data, split=USUAL_SPLIT).complete()
     start = f"{safe_name(recipe.model)}-{recipe.data}-"
     owner = max((name for name in list_models() if start.startswith(f"{name}-")), key=len, default="")
     if owner == recipe.model and recipe == dataclasses.replace(usual, seed=recipe.seed):
@@ -236,7 +236,7 @@ def can_continue(before: Recipe, now: Recipe) -> bool:
 
 def _digest(recipe: Recipe, without: tuple[str, ...] = ()) -> str:
     """Hash of all fields that are not at the default of `Recipe`, so that a new field changes no existing hash."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)} | {"split": PLAIN_SPLIT}
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)} | {"split": USUAL_SPLIT}
     values = dataclasses.asdict(recipe)
     unusual = {key: value for key, value in values.items() if value != defaults[key] and key not in without}
     return hashlib.sha256(json.dumps(unusual, sort_keys=True).encode()).hexdigest()
@@ -272,7 +272,7 @@ def summary(run: Run) -> dict[str, Any]:
     environment = read_json(run.environment_path)
     last = environment["starts"][-1]
     return {
-        "recipe": run.recipe.plain() | {"preset": run.recipe.preset},
+        "recipe": run.recipe.to_json() | {"preset": run.recipe.preset},
         "data_sha256": environment["data_sha256"],
         "environment": {key: value for key, value in last.items() if key not in ("started", "epoch", "step")},
         "starts": len(environment["starts"]),

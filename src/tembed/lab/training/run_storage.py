@@ -63,7 +63,7 @@ class RunStorage:
         except TembedError as error:
             raise TembedError(f"{error} of epoch {state.epoch + 1}; {self.advice()}") from None
         record = {
-            **state.plain(),
+            **state.to_json(),
             "recipe": checkpoint_digest(self.recipe),
             "data_sha256": self.inputs.splits.sha256,
             "precision": self.group.precision_state(),
@@ -86,7 +86,7 @@ class RunStorage:
             mean=self.inputs.mean,
             std=self.inputs.std,
             fit=splits.fit,
-            recipe=self.recipe.plain(),
+            recipe=self.recipe.to_json(),
             data_sha256=splits.sha256,
             epoch=best["epoch"],
             val_accuracy=best["val_accuracy"],
@@ -100,7 +100,7 @@ class RunStorage:
             "best_epoch": best["epoch"],
             "val_accuracy": best["val_accuracy"],
             "test_accuracy": test.accuracy,
-            "test": test.plain(),
+            "test": test.to_json(),
             "epochs": state.epoch,
             "train_images": len(self.inputs.train.images),
             "total_seconds": state.metrics[-1]["total_seconds"],

@@ -18,7 +18,7 @@ from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
 from tembed.lab.training.transfer import load_fitting, say_what_is_new
 from tembed.models.description import Description
-from tembed.models.foreign import OWN, is_foreign, parse_foreign
+from tembed.models.foreign import TEMBED, is_foreign, parse_foreign
 from tembed.models.registry import shrinks_early
 from tembed.trained.checksummed import checksum
 from tembed.trained.weights_file import AnyNetwork
@@ -83,7 +83,7 @@ class Built(NamedTuple):
 def build_start(recipe: Recipe, classes: int, side: int) -> Built:
     """The attached network of a complete recipe at the start of its training."""
     init = recipe.init
-    if init is None and parse_foreign(recipe.model).source == OWN:
+    if init is None and parse_foreign(recipe.model).source == TEMBED:
         raise TembedError(
             f"{recipe.model} has no weights of its own: give shipped weights such as rn26/cifar10, a run, a weights "
             "file or random as `init`"
@@ -113,7 +113,7 @@ def build_start(recipe: Recipe, classes: int, side: int) -> Built:
 def _other_strides(recipe: Recipe, trained: int | None, side: int) -> list[str]:
     """A warning if a network of this package is built with other strides than its weights were trained with."""
     side = recipe.image_size or side
-    if parse_foreign(recipe.model).source != OWN or trained is None or shrinks_early(trained) == shrinks_early(side):
+    if parse_foreign(recipe.model).source != TEMBED or trained is None or shrinks_early(trained) == shrinks_early(side):
         return []
     return [
         f"{recipe.init} was trained on images of {trained} pixels, and a network for {side} pixels has other "

@@ -54,7 +54,7 @@ class State:
         """The validation accuracy of each finished epoch."""
         return [record["val_accuracy"] for record in self.metrics]
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Everything but the tensors."""
         return {
             "epoch": self.epoch,
@@ -85,7 +85,7 @@ def gather(state: State, model: nn.Module, optimizer: Optimizer) -> Tensors:
 
 
 def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer: Optimizer) -> State:
-    """Load what `State.plain` and `gather` returned into a model and an optimizer of the same recipe.
+    """Load what `State.to_json` and `gather` returned into a model and an optimizer of the same recipe.
 
     Raises `TembedError` if it does not fit them.
     """
