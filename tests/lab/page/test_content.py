@@ -12,7 +12,7 @@ import pytest
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.atlas import make_atlas
 from tembed.lab.page.content import FINE, gram_basis, kept_images, page_content, unit_square
-from tembed.lab.page.encoding import array_script, plain
+from tembed.lab.page.encoding import array_script, json_text
 
 RNG = np.random.default_rng(0)
 
@@ -120,7 +120,7 @@ def test_scripts_hold_the_bytes_and_no_markup(folder: Path) -> None:
     name, kind, shape, text = json.loads(f"[{array_script('</script>', array)[len('tembed.store(') : -3]}]")
     assert (name, kind, shape) == ("</script>", "uint16", [2, 3])
     assert gzip.decompress(base64.b64decode(text)) == array.astype("<u2").tobytes()
-    assert "<" not in plain({"<script>": ["</script>", "\u2028"]})
+    assert "<" not in json_text({"<script>": ["</script>", "\u2028"]})
     for path in folder.rglob("data/*.js"):
         assert "<" not in path.read_text("utf-8")
 

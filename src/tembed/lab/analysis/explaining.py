@@ -23,8 +23,9 @@ class Explanation:
     """A photograph, the part of it that the network got, and what the network computed.
 
     ``photo``: ``(H, W, 3)``. ``box``: the part that the network got, in pixels of the photograph. ``image``: that part
-    at the network's input size. ``patch_probabilities``: ``(h, w, C)``, the patches' class predictions. ``entropy``: ``(h, w)``, in
-    nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the map.
+    at the network's input size. ``patch_probabilities``: ``(h, w, C)``, the patches' class predictions. ``entropy``:
+    ``(h, w)``, in nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the
+    map.
     """
 
     name: str
