@@ -65,7 +65,7 @@ AREAS: dict[str, dict[str, str]] = {
         "lab/claims/mixed_words.py": "tests/lab/claims",
         "lab/claims/accuracies.py": "tests/lab/claims/test_accuracies.py",
     },
-    "statistics": {"lab/claims/seed_statistics.py": "tests/lab/claims/test_seed_statistics.py"},
+    "statistics": {"lab/claims/statistics.py": "tests/lab/claims"},
     "splits": {"lab/data/splits.py": "tests/lab/data/test_splits.py"},
     "batches": {
         "images/pixels.py": "tests/images/test_pixels.py",

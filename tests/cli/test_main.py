@@ -127,5 +127,5 @@ def test_a_typo_and_a_table_of_runs_do_not_wait_for_torch(arguments: list[str], 
 @pytest.mark.process
 def test_the_names_that_are_known_without_torch_are_those_of_the_registry() -> None:
     """In a new process, because other tests register networks."""
-    script = "import tembed, tembed.plugins; assert sorted(tembed.plugins.NETWORKS) == tembed.list_models()"
+    script = "import tembed; from tembed.common import plugins; assert sorted(plugins.NETWORKS) == tembed.list_models()"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -23,8 +23,8 @@ SOURCE = Path(__file__).with_name("answer.c")
 OTHER_PROCESS = f"""
 import sys, pathlib
 sys.path.insert(0, {str(Path(cache.__file__).parent)!r})
-import cache
-with cache.compiled(pathlib.Path({str(SOURCE)!r}), ("-fPIC",)) as path:
+import build_cache
+with build_cache.compiled(pathlib.Path({str(SOURCE)!r}), ("-fPIC",)) as path:
     print(path.name)
 """
 """Needs no torch, so it starts quickly."""

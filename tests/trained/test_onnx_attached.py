@@ -14,7 +14,6 @@ from tembed.lab.training.recipe import Recipe
 from tembed.trained.hub import save_pretrained
 from tembed.trained.onnx_file import to_onnx
 from tembed.trained.weights_file import load
-from tembed.trained.weights_file import load as load_network
 
 CLASSES = ("cat", "dog", "ship")
 
@@ -63,13 +62,13 @@ def test_a_run_on_frozen_features_exports_and_saves_like_any_other(
 ) -> None:
     monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
     recipe = Recipe.from_preset("frozen", "tembed:rn20@stage2", "dots", epochs=1, batch_size=13, init="random")
-    network = train(recipe, tmp_path / "run", root=worlds)
-    made = to_onnx(network.folder, tmp_path / "x.onnx")
+    trained = train(recipe, tmp_path / "run", root=worlds)
+    made = to_onnx(trained.folder, tmp_path / "x.onnx")
     assert made.outputs == ("logits", "scores", "mixing")
     images = torch.rand(2, 3, 8, 12)
     found = run(onnxruntime.InferenceSession(made.path), images)
-    save_pretrained(load(network.folder), tmp_path / "hub")
-    again = load_network(tmp_path / "hub")
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (again.mean, again.std))
+    save_pretrained(load(trained.folder), tmp_path / "hub")
+    again = load(tmp_path / "hub")
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in again.description.normalisation)
     with torch.no_grad():
-        torch.testing.assert_close(found["logits"], again.model((images - mean) / std).logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found["logits"], again((images - mean) / std).logits, atol=1e-4, rtol=1e-4)

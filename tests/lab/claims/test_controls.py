@@ -101,7 +101,7 @@ def test_an_untrained_network_has_other_weights_and_the_statistics_of_the_data(t
     assert torch.equal(weights[1][name], weights[2][name])
     assert not torch.equal(weights[1][name], weights[3][name])
     assert not torch.equal(weights[1][name], weights[0][name])
-    assert not first.model.training
+    assert not first.training
     found = extract_features(first, splits.train)
     assert found.mixing is not None
     assert 0.3 < (found.mixing > 0).mean() < 0.7, "scores that are not normalised by data are one-sided"

@@ -57,7 +57,7 @@ def test_lists_make_every_combination_and_duplicates_are_merged(tmp_path: Path) 
         ('model = "rn26"\ndata = "tiny"\nseeds = 2\nseed = 1', "both seed and seeds"),
         ('model = []\ndata = "tiny"', "model is an empty list"),
         ('model = "rn26"\ndata = "tiny"\npreset = "slow"', "preset is 'slow'"),
-        ('model = "rn26"\ndata = "tiny"\npreset = "fast"\nrecipe = "fast"', "both preset and recipe"),
+        ('model = "rn26"\ndata = "tiny"\npreset = "fast"\nrecipe = "fast"', "unknown key 'recipe'"),
         ("model = rn26", "is not TOML"),
         (f"model = {'[' * 5000}{']' * 5000}", "is not TOML"),
         ('model = "rn26"\ndata = "tiny"\nseeds = 1000000000', "it has 1,000,000,000 runs; the most are 10,000"),

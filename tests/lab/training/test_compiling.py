@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 from tembed.attachment.attaching import attach
-from tembed.attachment.frozen import Top
+from tembed.attachment.frozen import BlockAndHead
 from tembed.block import FeatureEmbedding
 from tembed.lab.training.compiling import compile_stages
 from tembed.loss import EmbeddingLoss
@@ -96,7 +96,7 @@ def test_a_network_from_elsewhere_is_traced_in_one_graph_and_trains_alike(
     torch.manual_seed(0)
     plain: nn.Module
     if kind == "frozen":
-        plain, shape = Top(FeatureEmbedding(6, 3), 6, 3), (4, 6, 8, 8)
+        plain, shape = BlockAndHead(FeatureEmbedding(6, 3), 6, 3), (4, 6, 8, 8)
     else:
         block = "aux" if kind == "aux" else "embed"
         plain, shape = attach(Plain(), "layer1", 3, example=16, block=block, start="paper"), (4, 3, 16, 16)

@@ -99,7 +99,7 @@ def test_a_folder_that_stays_empty_is_removed_after_an_error(tmp_path: Path) -> 
 WRITER = """
 import sys
 from pathlib import Path
-from tembed.files import write_file
+from tembed.common.files import write_file
 letter, path, stop = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 while not stop.exists():
     write_file(path, letter.encode() * 50_000)
