@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import tyro
 
 from tembed.common.errors import counted
-from tembed.common.plugins import check_model_name
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,6 @@ def main(arguments: list[str]) -> int:
         for name in builtin_names():
             print(f"{name:<12}{load_grid(name).about}")
         return 0
-    for name in command.models:
-        check_model_name(name)
     changes = {
         "data": list(command.data) or None,
         "model": list(command.models) or None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
-from tembed.common.plugins import check_model_name, name_plugins
+from tembed.common.plugins import name_plugins
 from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
 from tembed.lab.training.recipe import PRESETS, Recipe
@@ -77,7 +77,6 @@ def main(arguments: list[str]) -> int:
 
 def train_command(arguments: list[str]) -> int:
     command = parse(arguments)
-    check_model_name(command.settings.model)
     from tembed.models.foreign import user_module
 
     if module := user_module(command.settings.model):

@@ -26,13 +26,13 @@ class InUse(TembedError):
 def write_file(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``. If anything fails, the old file stays complete."""
     aside = path.with_name(path.name + ".part")
-    with explained(path), written_aside(aside, content):
+    with explained(path), temporary_file(aside, content):
         os.replace(aside, path)
         sync_folder(path.parent)
 
 
 @contextmanager
-def written_aside(path: Path, content: bytes) -> Iterator[None]:
+def temporary_file(path: Path, content: bytes) -> Iterator[None]:
     """Write and sync a file under a temporary name, which the caller renames within the ``with``.
 
     Another process that writes the same name waits meanwhile. A file that a killed process left is overwritten.

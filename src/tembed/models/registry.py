@@ -1,5 +1,6 @@
 """The networks by name: ``create_model("rn26-embed")``, or by the paper's label, ``create_model("RN26-Ours")``."""
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,6 @@ import torch
 from tembed import maximizers
 from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
-from tembed.common.plugins import model_key, unknown_model
 from tembed.models.conventions import CONVENTIONS, DEFAULT, adopt
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign, parse_foreign
@@ -99,11 +99,18 @@ def canonical_name(name: str) -> str:
     """The registered name for a name or a label of Table 1: ``DN100-Ours-C`` is ``dn100-embed-cat``."""
     if is_foreign(name):
         return str(parse_foreign(name))
-    plain = model_key(name)
-    plain = next((info.name for info in _ENTRIES.values() if info.label and model_key(info.label) == plain), plain)
-    if plain not in _ENTRIES:
-        raise unknown_model(name, _ENTRIES)
-    return plain
+    key = model_key(name)
+    key = next((info.name for info in _ENTRIES.values() if info.label and model_key(info.label) == key), key)
+    if key not in _ENTRIES:
+        near = difflib.get_close_matches(key, sorted(_ENTRIES), n=3, cutoff=0.5)
+        hint = f"did you mean one of these: {', '.join(near)}?" if near else f"choose from: {', '.join(list_models())}"
+        raise TembedError(f"unknown model {name!r}; {hint}")
+    return key
+
+
+def model_key(name: str) -> str:
+    """The form in which names and labels of networks are compared."""
+    return name.strip().lower().replace("_", "-").rstrip(".")
 
 
 def create_model(name: str, num_classes: int = 10, input_size: int = 32, **options: Any) -> Network:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, sync_folder, written_aside
+from tembed.common.files import explained, sync_folder, temporary_file
 from tembed.lab.training.state import Tensors
 from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 
@@ -40,7 +40,7 @@ class Checkpoints:
         """Make this the newest checkpoint. If the disk is full or gone, the two old ones stay intact."""
         content = checksummed_bytes(tensors, {**record, "kind": KIND})
         aside = self.folder / "next.part"
-        with explained(self.newest), written_aside(aside, content):
+        with explained(self.newest), temporary_file(aside, content):
             if self.newest.exists():
                 os.replace(self.newest, self.previous)
             os.replace(aside, self.newest)
