@@ -15,6 +15,7 @@ from tembed.models.wide_resnet import BasicUnit
 
 @pytest.mark.parametrize("name", ["rn26", "rn26-aux", "rn26-1x1", "rn26-embed", "wrn16-embed", "dn100-embed-cat"])
 def test_keras_sets_every_normalisation_and_every_initial_weight(name: str) -> None:
+    torch.manual_seed(0)
     model = tembed.create_model(name, 7, conventions="keras")
     assert model.description.options == {"conventions": "keras"}
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -25,7 +26,7 @@ def test_keras_sets_every_normalisation_and_every_initial_weight(name: str) -> N
         outputs, inputs, *window = module.weight.shape
         bound = math.sqrt(6 / ((inputs + outputs) * math.prod(window)))
         largest = module.weight.abs().max().item()
-        assert largest <= bound
+        assert largest <= bound * (1 + 1e-6)  # single precision
         if module.weight.numel() > 500:
             assert largest > 0.95 * bound, "uniform up to Glorot's bound"
             assert module.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.15)
