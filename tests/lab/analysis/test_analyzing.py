@@ -86,6 +86,7 @@ def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tembed.lab.analysis.analyzing.UNTRAINED", 2)
 
 
+@pytest.mark.slow
 def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tmp_path: Path) -> None:
     recorder = Recorder()
     texts = []
@@ -298,6 +299,7 @@ def test_a_map_that_fails_stops_the_others(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("map-*"))
 
 
+@pytest.mark.slow
 def test_the_commands_write_their_files(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

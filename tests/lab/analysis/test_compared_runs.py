@@ -126,6 +126,7 @@ def test_another_recipe_with_the_same_seed_is_told_by_its_recipe(runs: dict[str,
         sort_runs(source, load_network(source), None, [other])
 
 
+@pytest.mark.slow
 def test_untrained_networks_hold_no_claim_about_learning(
     runs: dict[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

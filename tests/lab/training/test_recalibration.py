@@ -48,6 +48,7 @@ def test_the_statistics_are_the_means_over_the_batches_of_an_epoch() -> None:
     assert not model.training
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_sampled_maximizer_depends_on_the_seed_only() -> None:
     """A run that is resumed must get the statistics that it would have had."""
     recipe = Recipe("rn20", "dots", batch_size=16, maximizer="perturbed-sampled").complete()

@@ -64,8 +64,9 @@ def analyze_units(
         images = default_sample(splits.test, seed, progress, fast=fast)
     else:
         images = sample(splits.test, images_per_class, seed)
-    untrained = untrained_networks(network, calibration_images(splits.train, seed))
-    units = units_by_kind({RUN: [network], UNTRAINED: untrained}, images, progress)
+    units = units_by_kind({RUN: [network]}, images, progress)
     if not units[RUN][0]:
         raise TembedError(f"{source} is {recipe.model}: {NO_UNITS}, and it has no patch scores to look at")
+    untrained = untrained_networks(network, calibration_images(splits.train, seed))
+    units = {**units, **units_by_kind({UNTRAINED: untrained}, images, progress)}
     return UnitAnalysis(str(source), network, images, units, seed, progress)
