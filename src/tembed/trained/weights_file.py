@@ -144,9 +144,9 @@ def _check_values(tensors: Mapping[str, Tensor], description: Description) -> No
         raise TembedError("it names no classes")
     if description.recipe is not None and description.recipe.get("model") != description.model:
         raise TembedError(f"it is {description.model}, and its recipe is of {description.recipe.get('model')}")
-    if not 1 <= description.input_size <= MAX_INPUT_SIZE:
-        size = description.input_size
-        raise TembedError(f"it is for images of {size} pixels, and the largest size is {MAX_INPUT_SIZE}")
+    size = description.input_size
+    if not 1 <= size <= MAX_INPUT_SIZE:
+        raise TembedError(f"it is for images of {size} pixels; sizes are from 1 to {MAX_INPUT_SIZE}")
     mean, std = description.mean, description.std
     if mean is not None and not all(map(math.isfinite, mean)):
         raise TembedError(f"its mean {mean} is not finite")

@@ -15,7 +15,7 @@ from tembed.lab.data.loading import load
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.schedule import derived_seed, image_side
-from tembed.lab.training.starting import build
+from tembed.lab.training.starting import build, expected_normalisation
 from tembed.models.conventions import CONVENTIONS
 from tembed.models.foreign import is_foreign
 
@@ -61,8 +61,6 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
     if not CONVENTIONS[recipe.conventions].divides_by_std:
         std = (1.0, 1.0, 1.0)
     if is_foreign(recipe.model):
-        from tembed.lab.training.starting import expected_normalisation
-
         mean, std = expected_normalisation(recipe, len(train.classes), min(splits.train.size)) or (mean, std)
     common: dict[str, Any] = {
         "mean": mean,
