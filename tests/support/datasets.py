@@ -16,6 +16,11 @@ def planes(images: ImageSet) -> torch.Tensor:
     return torch.from_numpy(images.pixels()).permute(0, 3, 1, 2)
 
 
+def entries(root: Path) -> list[str]:
+    """What is in a folder of datasets, but for its locks."""
+    return sorted(path.name for path in root.iterdir() if path.name != ".locks")
+
+
 def store_world(root: Path, name: str, count: int, size: int) -> None:
     """Store ``count`` images of ``size`` x ``size`` pixels as the dataset ``name``."""
     made = generate(count, size=size)

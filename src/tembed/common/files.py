@@ -1,72 +1,58 @@
-"""Files that are either complete or absent: written aside, synced and renamed. Also locks, and one-line disk errors."""
+"""Files that are either complete or absent, locks, and disk errors in one line."""
 
 import errno
-import fcntl
 import json
 import os
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from tembed.common.errors import TembedError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-LOCK_TRIES = 5
-"""How often to try to get a lock: another process may hold it for an instant, only to see whether it is free."""
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)
+MOMENT = 0.1
+"""Seconds to try to get a lock: another process may hold it for an instant, only to see whether it is free."""
+ABANDONED = 3600.0
+"""Seconds after which an unfinished file is one that a killed process left."""
 
 
 class InUse(TembedError):
     """Another process holds the lock."""
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path``. If anything fails, the old file stays complete."""
-    aside = path.with_name(path.name + ".part")
-    with explained(path), temporary_file(aside, content):
-        os.replace(aside, path)
-        sync_folder(path.parent)
+# --- writing
 
 
-@contextmanager
-def temporary_file(path: Path, content: bytes) -> Iterator[None]:
-    """Write and sync a file under a temporary name, which the caller renames within the ``with``.
-
-    Another process that writes the same name waits meanwhile. A file that a killed process left is overwritten.
-    """
-    descriptor = _own(path)
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.truncate()
-            file.write(content)
-        os.fsync(descriptor)
-        yield
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _own(path: Path) -> int:
-    """Open a file, or make it, and wait until no other process writes it."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+def write_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write ``content`` to ``path``: under another name, synced and renamed. If anything fails, the old file stays."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    with explained(path):
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError:  # a file system without locks
-                return descriptor
-            with suppress(FileNotFoundError):
-                if _is_file(path, descriptor):
-                    return descriptor
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
         except BaseException:
-            os.close(descriptor)
+            part.unlink(missing_ok=True)
             raise
-        os.close(descriptor)  # its writer has renamed it
+        sync_folder(path.parent)
+    _remove_abandoned(path)
+
+
+def _remove_abandoned(path: Path) -> None:
+    for part in path.parent.glob(f"{path.name}.*.part"):
+        with suppress(OSError):
+            if time.time() - part.lstat().st_mtime > ABANDONED:
+                part.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -84,6 +70,8 @@ def read_json(path: Path) -> Any:
 
 def sync_folder(folder: Path) -> None:
     """Make renames in this folder survive a power cut."""
+    if os.name == "nt":  # Windows cannot open a folder
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -103,6 +91,8 @@ def explained(path: Path) -> Iterator[None]:
             way_out = "make it writable"
         elif error.errno in (errno.ENOENT, errno.ENOTDIR):
             way_out = "its folder is gone, or a file is in its place; restore it"
+        elif error.errno == errno.ELOOP:
+            way_out = "it is a link, and links are not followed; remove it"
         else:
             way_out = "check the disk"
         raise TembedError(
@@ -111,19 +101,22 @@ def explained(path: Path) -> Iterator[None]:
         ) from None
 
 
+# --- locks
+
+
 @dataclass(frozen=True)
 class Lock:
-    """A lock file that this process has opened. ``held`` is False on a file system without locks."""
+    """A lock file in use. ``held`` is False on a file system without locks."""
 
     path: Path
-    descriptor: int
     held: bool
+    identity: tuple[int, int] | None
 
     def check(self) -> None:
         """Raise `TembedError` if the folder is gone, or if another folder is in its place."""
         with explained(self.path):
-            ours = _is_file(self.path, self.descriptor)
-        if not ours:
+            found = _identity(self.path)
+        if found != self.identity:
             raise TembedError(
                 f"{self.path.parent} is no longer the folder of this run: it was removed and made again, so nothing "
                 "more is saved there; run the same command again with another `out`"
@@ -131,29 +124,34 @@ class Lock:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[Lock]:
-    """Hold the lock file ``path``. The system releases it when the process ends, however it ends."""
+def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Lock]:
+    """Hold the lock file ``path``. The system releases it when the process ends, however it ends.
+
+    If another process holds it: raises `InUse`, or calls ``waiting`` once and waits.
+    """
+    lock, held = FileLock(path, fallback_to_soft=False), True
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        held = False
-        for left in reversed(range(LOCK_TRIES)):
+        try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not left:
+                lock.acquire(timeout=MOMENT, poll_interval=MOMENT / 5)
+            except Timeout:
+                if waiting is None:
                     raise InUse(
                         f"{path.parent} is in use by another process: wait for it, or give another `out`"
                     ) from None
-                time.sleep(0.02)
-            except OSError:  # a file system without locks
-                break
-            else:
-                held = True
-                break
-        yield Lock(path, descriptor, held)
+                waiting()
+                lock.acquire()
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            held = False
+            path.touch()
+        identity = _identity(path)
+    try:
+        yield Lock(path, held, identity)
     finally:
-        os.close(descriptor)
+        if held:
+            lock.release()
 
 
 @contextmanager
@@ -174,21 +172,19 @@ def locked_folder(folder: Path) -> Iterator[Lock]:
 
 def is_locked(path: Path) -> bool:
     """Whether another process holds this lock file; False on a file system without locks."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
+    if not path.exists():
         return False
+    lock = FileLock(path, fallback_to_soft=False)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock.acquire(timeout=0)
+    except Timeout:
         return True
     except OSError:
         return False
-    finally:
-        os.close(descriptor)
+    lock.release()
     return False
 
 
-def _is_file(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` is still the file that was opened. Raises `FileNotFoundError` if there is none."""
-    return os.path.samestat(os.stat(path), os.fstat(descriptor))
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino

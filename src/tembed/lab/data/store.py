@@ -8,14 +8,13 @@ complete or absent. ``verification`` adds ``verified.json`` when the dataset is 
 
 import difflib
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -25,7 +24,7 @@ import numpy as np
 from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
-from tembed.common.files import FORBIDDEN, FULL, sync_folder, write_json
+from tembed.common.files import FORBIDDEN, FULL, Lock, locked, sync_folder, write_json
 from tembed.lab.data.catalogue import NAME, check_name, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
@@ -137,10 +136,7 @@ def store(
                 f"sha256 {manifest['sha256']}, expected {expected}; fetch a fresh copy, or import it under "
                 "another name"
             )
-        with (folder / "manifest.json").open("w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
+        write_json(folder / "manifest.json", manifest)
         with folder_lock(root):
             _rename(folder, root / name, manifest)
     return open_stored(root, name)
@@ -164,7 +160,7 @@ def remove_dataset(name: str, root: str | Path | None = None) -> Path:
 
 def _is_own(file: str) -> bool:
     """Whether the store wrote this file; a process that was killed may have left an incomplete record."""
-    return file in OWN_FILES or file.startswith(f".{VERIFIED}-")
+    return file in OWN_FILES or file.startswith(f"{VERIFIED}.")
 
 
 def rename_dataset(name: str, new: str, root: str | Path | None = None) -> Stored:
@@ -300,82 +296,31 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
     sync_folder(target.parent)
 
 
-@contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if needed. The system releases it when the process ends."""
+def folder_lock(root: Path) -> AbstractContextManager[Lock]:
+    """Wait until no other process renames or removes datasets of a folder, which is made if needed."""
+    return _lock(root, "root", lambda: None)
+
+
+def only_one(root: Path, name: str, waiting: Callable[[], None]) -> AbstractContextManager[Lock]:
+    """Let one process at a time get a dataset; ``waiting`` is called if another one does."""
+    return _lock(root, f"{name}.get", waiting)
+
+
+def _lock(root: Path, name: str, waiting: Callable[[], None]) -> AbstractContextManager[Lock]:
+    folder = root / ".locks"
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks gives none
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def only_one(root: Path, name: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """Let one process at a time work on a dataset; ``waiting`` is called if another one does.
-
-    The lock is a hidden empty folder in ``root``, which is removed at the end.
-    """
-    folder, waited = root / f".{name}.busy", False
-    with ExitStack() as stack:
-        while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                descriptor = os.open(folder, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            stack.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not waited:
-                    waiting()
-                waited = True
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError:  # a file system without locks
-                break
-            with suppress(FileNotFoundError):  # the one that this process waited for has removed it
-                if os.stat(folder).st_ino == os.fstat(descriptor).st_ino:
-                    break
-        stack.callback(_remove_empty, folder)
-        yield
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
+    return locked(folder / name, waiting)
 
 
 @contextmanager
 def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
     """A hidden folder beside the target; removed unless it was renamed. Those of killed imports are removed too."""
-    with folder_lock(root):  # so that no other import takes a folder for abandoned before it is locked
+    with _lock(root, f"{name}.write", lambda: None):
         for abandoned in root.glob(f".{name}.partial-*"):
-            _remove_if_unlocked(abandoned)
+            shutil.rmtree(abandoned, ignore_errors=True)
         folder = root / f".{name}.partial-{secrets.token_hex(8)}"
         folder.mkdir()
-        lock = os.open(folder, os.O_RDONLY)
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    try:
-        yield folder
-    finally:
-        os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_if_unlocked(folder: Path) -> None:
-    try:
-        lock = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:  # its import has just ended
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another import is writing there
-        return
-    finally:
-        os.close(lock)
-    shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

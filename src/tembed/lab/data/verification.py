@@ -7,7 +7,6 @@ be written, or that is in memory (tmpfs), is hashed each time.
 
 import json
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tembed.common.errors import TembedError
+from tembed.common.files import write_json
 from tembed.lab.data.npy import array_sha256
 from tembed.lab.data.store import VERIFIED, Stored
 
@@ -71,11 +71,6 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, verified: dict[str, Any]) -> None:
-    """Note what was verified. Several processes may do so at once, and the folder may be read-only."""
-    part = folder / f".{VERIFIED}-{secrets.token_hex(8)}"
-    try:
-        part.write_text(json.dumps(verified), "utf-8")
-        os.replace(part, folder / VERIFIED)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    """Note what was verified. The folder may be read-only."""
+    with suppress(TembedError):
+        write_json(folder / VERIFIED, verified)

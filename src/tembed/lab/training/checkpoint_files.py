@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, sync_folder, temporary_file
+from tembed.common.files import explained, sync_folder, write_file
 from tembed.lab.training.state import Tensors
 from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 
@@ -39,11 +39,12 @@ class Checkpoints:
     def save(self, tensors: Tensors, record: dict[str, Any]) -> None:
         """Make this the newest checkpoint. If the disk is full or gone, the two old ones stay intact."""
         content = checksummed_bytes(tensors, {**record, "kind": KIND})
-        aside = self.folder / "next.part"
-        with explained(self.newest), temporary_file(aside, content):
+        following = self.folder / "next.safetensors"
+        write_file(following, content)
+        with explained(self.newest):
             if self.newest.exists():
                 os.replace(self.newest, self.previous)
-            os.replace(aside, self.newest)
+            os.replace(following, self.newest)
             sync_folder(self.folder)
 
     def load(self) -> tuple[Tensors, dict[str, Any], list[str]]:

@@ -1,0 +1,119 @@
+"""Files that are either complete or absent, and locks."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from tembed.common.errors import TembedError
+from tembed.common.files import ABANDONED, InUse, is_locked, locked, locked_folder, write_file
+
+
+def test_a_lock_is_exclusive(tmp_path: Path) -> None:
+    with locked(tmp_path / "lock") as lock:
+        assert lock.held
+        assert is_locked(tmp_path / "lock")
+        with pytest.raises(InUse), locked(tmp_path / "lock"):
+            pass
+    assert not is_locked(tmp_path / "lock")
+
+
+def test_a_look_at_a_lock_does_not_keep_it_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid looks whether a run is in use, and holds its lock for an instant."""
+    with FileLock(tmp_path / "lock") as other:
+        monkeypatch.setattr("time.sleep", lambda _: other.release())
+        with locked(tmp_path / "lock") as lock:
+            assert lock.held
+
+
+def test_a_folder_that_stays_empty_is_removed_after_an_error(tmp_path: Path) -> None:
+    def fail_in(folder: Path, *files: str) -> None:
+        with locked_folder(folder):
+            for file in files:
+                (folder / file).touch()
+            raise TembedError("wrong")
+
+    for name, files in (("empty", []), ("full", ["file"])):
+        with pytest.raises(TembedError, match="wrong"):
+            fail_in(tmp_path / name, *files)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    with locked_folder(tmp_path / "full"), pytest.raises(InUse), locked_folder(tmp_path / "full"):
+        pass
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tembed.common.files import write_file
+letter, path, stop = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+while not stop.exists():
+    write_file(path, letter.encode() * 50_000)
+"""
+
+
+@pytest.mark.process
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    folder, stop = tmp_path / "folder", tmp_path / "stop"
+    folder.mkdir()
+    path = folder / "file"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, letter, path, stop]) for letter in "ab"]
+    seen, reads, deadline = set(), 0, time.monotonic() + 300
+    try:
+        while seen != set(b"ab") or reads < 100:
+            assert time.monotonic() < deadline
+            assert [writer.poll() for writer in writers] == [None, None]
+            if path.exists():
+                content = path.read_bytes()
+                assert len(content) == 50_000
+                seen |= set(content)
+                reads += 1
+    finally:
+        stop.touch()
+        codes = [writer.wait(timeout=300) for writer in writers]
+    assert codes == [0, 0]
+    assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_another_one_writes_is_not(tmp_path: Path) -> None:
+    for name, age in (("left", 2 * ABANDONED), ("writing", 0)):
+        part = tmp_path / f"file.{name}.part"
+        part.touch()
+        os.utime(part, (time.time() - age,) * 2)
+    write_file(tmp_path / "file", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "file.writing.part"]
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "file"
+    target.write_bytes(b"somebody else's")
+    link.symlink_to(target)
+    write_file(link, b"new")
+    assert not link.is_symlink()
+    assert target.read_bytes() == b"somebody else's"
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    message = "it is a link, and links are not followed; remove it"
+    with pytest.raises(TembedError, match=message), locked(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(tmp_path / "file", b"old")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TembedError, match="free some space"):
+        write_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
