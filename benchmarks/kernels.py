@@ -1,22 +1,22 @@
-"""What each C kernel is worth in a training step: the step without kernels against the step with one of them.
+"""What the fused BN-ReLU is worth in a training step: steps with torch's operations against steps with the kernel.
 
     python benchmarks/kernels.py [MODEL ...]
 
-All ways share everything else: channels-last maps, fused Adam, the same batch of 64 images. The steps of all ways
-alternate, so that other load affects all of them equally. A ratio is the median over the rounds of the plain step's
-time by the time of the step with the kernel: above 1, the kernel saves time. Needs an idle machine, and no dataset.
+Both share everything else: channels-last maps, fused Adam, the same batch of 64 images. Their steps alternate, so that
+other load affects both equally. A ratio is the median over the rounds of the time without the kernel by the time with
+it: above 1, the kernel saves time. Needs an idle machine, and no dataset.
 """
 
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from unittest import mock
 
 import torch
 
-from tembed.kernels import conv3x3, dense_stage, fused_bn_relu
+from tembed.kernels import fused_bn_relu
 from tembed.lab.training.environment import keep_freed_memory
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import Recipe
@@ -25,30 +25,7 @@ from tembed.loss import EmbeddingLoss
 
 MODELS = ("rn26-embed", "wrn16", "dn100")
 BATCH = 64
-ROUNDS = 15
-
-OFF: dict[str, Callable] = {
-    "conv_weight": lambda: mock.patch.object(conv3x3, "load", return_value=None),
-    "bn_relu": lambda: mock.patch.object(fused_bn_relu, "load", return_value=None),
-    "dense_stage": lambda: mock.patch.object(dense_stage, "has_kernel", return_value=False),
-}
-WAYS = {
-    "none": (),
-    "conv_weight": ("conv_weight",),
-    "bn_relu": ("bn_relu",),
-    "bn_relu, dense_stage": ("bn_relu", "dense_stage"),
-    "all": tuple(OFF),
-}
-
-
-@contextmanager
-def kernels(*names: str) -> Iterator[None]:
-    """Switch all other kernels off."""
-    with ExitStack() as stack:
-        for name, off in OFF.items():
-            if name not in names:
-                stack.enter_context(off())
-        yield
+ROUNDS = 25
 
 
 def step_of(name: str) -> Callable[[], None]:
@@ -67,34 +44,37 @@ def step_of(name: str) -> Callable[[], None]:
     return step
 
 
-def measure(name: str) -> dict[str, list[float]]:
-    """Seconds of a step in each round."""
+def without_kernel() -> AbstractContextManager:
+    return mock.patch.object(fused_bn_relu, "load", return_value=None)
+
+
+def measure(name: str) -> tuple[list[float], list[float]]:
+    """Seconds of a step in each round, without and with the kernel."""
     step = step_of(name)
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    without: list[float] = []
+    with_kernel: list[float] = []
+    ways = ((without_kernel, without), (nullcontext, with_kernel))
     for number in range(ROUNDS + 2):
         print(f"\r{name}: round {number + 1} of {ROUNDS + 2}", end="", flush=True, file=sys.stderr)
-        order = list(WAYS)[:: 1 if number % 2 else -1]
-        for way in order:
-            with kernels(*WAYS[way]):
+        for context, times in ways if number % 2 else ways[::-1]:
+            with context():
                 start = time.perf_counter()
                 step()
-                times[way].append(time.perf_counter() - start)
+                times.append(time.perf_counter() - start)
     print("\r" + " " * 60, end="\r", file=sys.stderr)
-    return {way: seconds[2:] for way, seconds in times.items()}  # the first two rounds warm up
+    return without[2:], with_kernel[2:]  # the first two rounds warm up
 
 
 def main() -> None:
     keep_freed_memory()
     print(f"batches of {BATCH}, {torch.get_num_threads()} threads, {ROUNDS} interleaved rounds\n")
-    print("| model | kernels | images/s | against none | quartiles |")
+    print("| model | images/s without | with the kernel | ratio | its quartiles |")
     print("|---|---|---|---|---|")
     for name in sys.argv[1:] or MODELS:
-        times = measure(name)
-        for way, seconds in times.items():
-            ratios = [none / own for none, own in zip(times["none"], seconds, strict=True)]
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            speed = BATCH / statistics.median(seconds)
-            print(f"| {name} | {way} | {speed:.0f} | {middle:.2f} | {low:.2f} to {high:.2f} |", flush=True)
+        without, with_kernel = measure(name)
+        low, middle, high = statistics.quantiles([a / b for a, b in zip(without, with_kernel, strict=True)], n=4)
+        speeds = " | ".join(f"{BATCH / statistics.median(times):.0f}" for times in (without, with_kernel))
+        print(f"| {name} | {speeds} | {middle:.2f} | {low:.2f} to {high:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
-from tembed.kernels import conv3x3
 from tembed.kernels import fused_bn_relu as bn_relu
 from tembed.lab.data.batches import training_batches
 from tembed.lab.data.parts.world import generate
@@ -69,10 +68,7 @@ def plain_step(name: str, weight: float) -> Step:
     step = step_of(model, weight, torch.optim.Adam(model.parameters(), foreach=False), batches())
 
     def without_kernels() -> None:
-        with (
-            mock.patch.object(bn_relu, "load", return_value=None),
-            mock.patch.object(conv3x3, "load", return_value=None),
-        ):
+        with mock.patch.object(bn_relu, "load", return_value=None):
             step()
 
     return without_kernels

@@ -43,17 +43,17 @@ def test_the_window_is_half_the_map() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_equals_the_formulas_pixel_by_pixel(size: tuple[int, int], training: bool) -> None:
     block = FeatureEmbedding(6, 4).double().train(training)
-    nn.init.uniform_(block.maximizer.weight, 0.5, 1.5)
-    nn.init.normal_(block.maximizer.bias)
+    nn.init.uniform_(block.maximizer.bn.weight, 0.5, 1.5)
+    nn.init.normal_(block.maximizer.bn.bias)
     f = torch.randn(3, 6, *size, dtype=torch.double)
     x_g = looped_patch_mean(f, half_window(*size))
     alpha, beta = block.match.score.weight[:, :, 0, 0], block.match.score.bias
     a = torch.einsum("kd,ndhw->nkhw", alpha, x_g) + beta[:, None, None]
     mean, var = a.mean((0, 2, 3)), a.var((0, 2, 3), unbiased=False)
     if not training:
-        mean, var = block.maximizer.running_mean.clone(), block.maximizer.running_var.clone()
-    scale = block.maximizer.weight / (var + block.maximizer.eps).sqrt()
-    p = ((a - mean[:, None, None]) * scale[:, None, None] + block.maximizer.bias[:, None, None]).clamp(min=0)
+        mean, var = block.maximizer.bn.running_mean.clone(), block.maximizer.bn.running_var.clone()
+    scale = block.maximizer.bn.weight / (var + block.maximizer.bn.eps).sqrt()
+    p = ((a - mean[:, None, None]) * scale[:, None, None] + block.maximizer.bn.bias[:, None, None]).clamp(min=0)
     nu = block.values.weight[:, :, 0, 0]
     embedding = torch.einsum("dk,nkhw->ndhw", nu, p)
     shortcut = torch.einsum("ed,ndhw->nehw", block.shortcut.weight[:, :, 0, 0], f)
@@ -87,7 +87,7 @@ def test_softmax_on_bn_takes_the_scores_that_feed_the_relu() -> None:
     steps = block.steps(f)
     assert torch.equal(steps.mixing, steps.scores.relu())
     torch.testing.assert_close(steps.scores.mean((0, 2, 3)), torch.zeros(4), atol=1e-5, rtol=0)
-    assert block.maximizer.num_batches_tracked == 1  # one normalisation, not two
+    assert block.maximizer.bn.num_batches_tracked == 1  # one normalisation, not two
 
 
 @pytest.mark.parametrize("softmax_on_bn", [False, True])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tembed import kernels as ops
-from tembed.kernels import build, conv3x3
+from tembed.kernels import build
 from tembed.kernels import fused_bn_relu as bn_relu
 from tembed.maximizers import perturbed
 from tembed.models.registry import create_model
@@ -26,7 +26,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_every_kernel_is_available_here() -> None:
-    assert ops.available() == {"bn_relu": True, "conv_weight": True, "perturbed": True}
+    assert ops.available() == {"bn_relu": True, "perturbed": True}
 
 
 def test_kernels_do_not_depend_on_the_default_type() -> None:
@@ -46,8 +46,8 @@ def test_kernels_do_not_depend_on_the_default_type() -> None:
 
 def test_available_lists_each_kernel_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     load = build.Kernel.load
-    monkeypatch.setattr(build.Kernel, "load", lambda self: None if self is conv3x3.KERNEL else load(self))
-    assert ops.available() == {"bn_relu": True, "conv_weight": False, "perturbed": True}
+    monkeypatch.setattr(build.Kernel, "load", lambda self: None if self is bn_relu.KERNEL else load(self))
+    assert ops.available() == {"bn_relu": False, "perturbed": True}
 
 
 def test_without_a_compiler_there_is_a_warning_and_the_plain_form(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,5 +78,5 @@ def test_a_kernel_with_a_struct_of_another_size_is_not_used() -> None:
     class Longer(ctypes.Structure):
         _fields_ = (*bn_relu.MapLayout._fields_, ("more", ctypes.c_int64))
 
-    with pytest.warns(RuntimeWarning, match="the struct has 32 bytes in C and 40 in Python"):
+    with pytest.warns(RuntimeWarning, match="the struct has 24 bytes in C and 32 in Python"):
         assert build.Kernel("bn_relu", Longer, bn_relu.KERNEL.functions).load() is None

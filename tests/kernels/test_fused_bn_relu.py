@@ -21,24 +21,23 @@ def module(channels: int) -> BNReLU:
     dice = torch.Generator().manual_seed(channels)
     bn = BNReLU(channels)
     with torch.no_grad():
-        bn.weight.copy_(torch.randn(channels, generator=dice))  # negative scales too
-        bn.bias.copy_(torch.randn(channels, generator=dice))
+        bn.bn.weight.copy_(torch.randn(channels, generator=dice))  # negative scales too
+        bn.bn.bias.copy_(torch.randn(channels, generator=dice))
     return bn
 
 
-def outcome(bn: nn.BatchNorm2d, x: Tensor, g: Tensor) -> dict[str, Tensor]:
-    """Everything that a training step reads from the module."""
+def outcome(module: nn.Module, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    """Everything that a training step reads from the module, BN-ReLU or the normalisation alone."""
     x = x.clone().requires_grad_()
-    y = bn(x) if type(bn) is BNReLU else F.relu(bn(x))
+    y = module(x).relu()
     y.backward(g)
+    bn = module.bn if isinstance(module, BNReLU) else module
     buffers = {name: value.clone() for name, value in bn.named_buffers()}
     return {"y": y.detach(), "x": x.grad, "weight": bn.weight.grad, "bias": bn.bias.grad, **buffers}
 
 
 def in_double(bn: BNReLU) -> nn.BatchNorm2d:
-    copied = nn.BatchNorm2d(bn.num_features, eps=bn.eps, momentum=bn.momentum, dtype=torch.double)
-    copied.load_state_dict(bn.state_dict())
-    return copied
+    return copy.deepcopy(bn.bn).double()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -77,7 +76,7 @@ def test_large_means_lose_less_accuracy_than_in_torch() -> None:
     bn = module(16)
     exact = outcome(in_double(bn), x.double(), g.double())["y"]
     ours = (outcome(copy.deepcopy(bn), x, g)["y"] - exact).abs().max()
-    torchs = (F.relu(bn.normalize(x)) - exact).abs().max()
+    torchs = (F.relu(bn.bn(x)) - exact).abs().max()
     assert ours <= torchs
 
 
@@ -108,7 +107,7 @@ def test_other_layouts_and_types_use_torch(x: Tensor) -> None:
     bn = BNReLU(x.shape[1], dtype=x.dtype)
     assert not bn.has_kernel(x)
     copied = copy.deepcopy(bn)
-    torch.testing.assert_close(bn(x), F.relu(nn.BatchNorm2d.forward(copied, x)))
+    torch.testing.assert_close(bn(x), F.relu(copied.bn(x)))
 
 
 def test_parameters_of_another_type_raise_torchs_error() -> None:
@@ -130,77 +129,53 @@ def test_results_are_the_same_without_a_compiler(monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(fused[name], plain[name], atol=2e-5, rtol=1e-4)
 
 
-def test_reads_a_slice_of_the_channels_of_a_wider_map() -> None:
-    wide = channels_last(6, 40, 5, 5, mean=2.0)
-    x = wide[:, 3:27]
-    mean, variance = kernel.statistics(x)
-    torch.testing.assert_close(mean, x.mean((0, 2, 3)))
-    torch.testing.assert_close(variance, x.var((0, 2, 3), correction=0))
-    scale, shift = torch.randn(24), torch.randn(24)
-    alone = x.contiguous(memory_format=torch.channels_last)
-    assert torch.equal(kernel.forward(x, scale, shift), kernel.forward(alone, scale, shift))
-
-
-def test_with_input_sums_the_gradients_of_both_outputs() -> None:
-    x, g, other = (channels_last(8, 16, 4, 4, seed=seed) for seed in range(3))
-    gradients = []
-    for plain in (False, True):
-        bn, leaf = module(16), x.clone().requires_grad_()
-        around = leaf * 1.0
-        y, same = (bn(around), around) if plain else bn.with_input(around)
-        assert torch.equal(same, x)
-        torch.autograd.backward([y, same], [g, other])
-        gradients.append([leaf.grad, bn.weight.grad, bn.bias.grad])
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
 
 
-@pytest.mark.parametrize("call", ["__call__", "with_input"])
+@pytest.mark.parametrize("part", ["", "bn", "relu"])
 @pytest.mark.parametrize("kind", HOOKS)
-def test_hooks_fire(kind: str, call: str) -> None:
+def test_hooks_fire(kind: str, part: str) -> None:
     bn, fired = module(8), []
-    getattr(bn, f"register_{kind}")(lambda *_: fired.append(1))
-    x = channels_last(4, 8, 3, 3).requires_grad_()
-    result = getattr(bn, call)(x)
-    (result[0] if isinstance(result, tuple) else result).sum().backward()
+    getattr(bn.get_submodule(part), f"register_{kind}")(lambda *_: fired.append(1))
+    bn(channels_last(4, 8, 3, 3).requires_grad_()).sum().backward()
     assert fired == [1]
 
 
-def test_global_hooks_fire_in_with_input() -> None:
+def test_global_hooks_fire() -> None:
     fired: list[nn.Module] = []
     bn = module(8)
     hook = nn.modules.module.register_module_forward_hook(lambda module, *_: fired.append(module))
     try:
-        bn.with_input(channels_last(4, 8, 3, 3))
+        bn(channels_last(4, 8, 3, 3))
     finally:
         hook.remove()
-    assert fired == [bn]
+    assert fired == [bn.bn, bn.relu, bn]
+
+
+def test_a_normalisation_that_another_one_replaces_is_called() -> None:
+    bn = module(8)
+    bn.bn = nn.Identity()
+    x = channels_last(4, 8, 3, 3)
+    assert torch.equal(bn(x), x.relu())
 
 
 def test_returns_the_normalised_map_in_the_same_call() -> None:
     """One normalisation gives both results, so the running statistics are updated once."""
     x, bn, separate = channels_last(4, 8, 3, 3), module(8), module(8)
     p, normalized = bn(x, with_normalized=True)
-    torch.testing.assert_close(normalized, separate.normalize(x))
+    torch.testing.assert_close(normalized, separate.bn(x))
     assert torch.equal(p, normalized.relu())
-    assert bn.num_batches_tracked == 1
+    assert bn.bn.num_batches_tracked == 1
 
 
-@pytest.mark.parametrize("with_input", [False, True])
 @pytest.mark.parametrize("training", [True, False])
-def test_double_backward_equals_torch_in_double(training: bool, with_input: bool) -> None:
+def test_double_backward_equals_torch_in_double(training: bool) -> None:
     """The gradient of a gradient penalty, which needs the second derivative for the map and the parameters."""
 
-    def penalty(bn: nn.BatchNorm2d, x: Tensor, fused: bool) -> list[Tensor]:
+    def penalty(module: nn.Module, bn: nn.BatchNorm2d, x: Tensor) -> list[Tensor]:
         x = x.clone().requires_grad_()
-        if fused:
-            y, shortcut = bn.with_input(x) if with_input else (bn(x), x)
-        else:
-            y, shortcut = F.relu(bn(x)), x
-        value = (y * torch.arange(len(y))[:, None, None, None]).square().sum() + (shortcut**3 * y.detach()).sum()
+        y = module(x).relu()
+        value = (y * torch.arange(len(y))[:, None, None, None]).square().sum() + (x**3 * y.detach()).sum()
         (g,) = torch.autograd.grad(value, x, create_graph=True)
         g.square().sum().backward()
         assert x.grad is not None
@@ -208,8 +183,9 @@ def test_double_backward_equals_torch_in_double(training: bool, with_input: bool
 
     x, bn = channels_last(3, 6, 4, 4), module(6).train(training)
     assert bn.has_kernel(x) == training
-    exact = penalty(in_double(bn).train(training), x.double(), fused=False)
-    for ours, theirs in zip(penalty(bn, x, fused=True), exact, strict=True):
+    double = in_double(bn).train(training)
+    exact = penalty(double, double, x.double())
+    for ours, theirs in zip(penalty(bn, bn.bn, x), exact, strict=True):
         assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
 
 
@@ -242,32 +218,3 @@ def test_the_kernel_refuses_memory_that_it_cannot_read(wrong: Tensor) -> None:
     layout, vector = kernel._layout(channels_last(4, 8, 3, 3)), torch.zeros(8)
     with pytest.raises(ctypes.ArgumentError, match="the kernel expects"):
         library.tembed_bn_relu(layout, wrong, vector, vector, channels_last(4, 8, 3, 3))
-
-
-def test_the_gradient_of_the_input_is_added() -> None:
-    x, g, other = (channels_last(6, 24, 5, 5, seed=seed) for seed in range(3))
-    mean, scale, shift, invstd = (torch.randn(24) for _ in range(4))
-    alone, *parameters = kernel.backward(g, x, mean, scale, shift, invstd)
-    both, *same = kernel.backward(g, x, mean, scale, shift, invstd, other)
-    torch.testing.assert_close(both, alone + other)
-    assert all(map(torch.equal, parameters, same))
-
-
-def test_gradients_of_several_readers_are_summed() -> None:
-    """One reads 24 channels and one reads 9: the result is the sum of their separate gradients."""
-    wide = channels_last(6, 24, 5, 5, mean=2.0)
-    mean, _ = kernel.statistics(wide)
-    start = channels_last(6, 24, 5, 5, seed=5)
-    shared = kernel.SharedMapGradient(wide, mean, start.clone(memory_format=torch.channels_last))
-    expected = start.clone()
-    for channels in (24, 9):
-        g = channels_last(6, channels, 5, 5, seed=channels)
-        scale, shift, invstd = (torch.randn(channels) for _ in range(3))
-        x = wide[:, :channels].contiguous(memory_format=torch.channels_last)
-        dx, *parameters = kernel.backward(g, x, mean[:channels], scale, shift, invstd)
-        expected[:, :channels] += dx
-        for ours, theirs in zip(shared.add(g, scale, shift, invstd), parameters, strict=True):
-            torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(shared.finish(9, 24), expected[:, 9:])
-    torch.testing.assert_close(shared.finish(0, 9), expected[:, :9])
-    torch.testing.assert_close(shared.dx, expected)

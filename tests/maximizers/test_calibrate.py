@@ -47,7 +47,7 @@ def test_rn20_is_calibrated_on_six_layers() -> None:
     model = trained(create_model("rn20"), images).eval()
     x, slow = model.stem(images), Slow()
     for unit in (*model.stage1, *model.stage2, *model.stage3):
-        slow.add(unit.maximizer, unit.match(unit.norm(unit.reduce(unit.preact(x)))))
+        slow.add(unit.maximizer.bn, unit.match(unit.norm(unit.reduce(unit.preact(x)))))
         x = unit(x)
     assert len(slow.sums) == 6
     slow.check(model, images)
@@ -59,7 +59,7 @@ def test_wrn16_is_calibrated_after_the_first_convolution_of_each_unit() -> None:
     model = trained(create_model("wrn16"), images).eval()
     x, slow = model.stem(images), Slow()
     for unit in (*model.stage1, *model.stage2, *model.stage3, *model.stage4):
-        slow.add(unit.norm, unit.conv1(unit.preact(x)))
+        slow.add(unit.norm.bn, unit.conv1(unit.preact(x)))
         x = unit(x)
     assert len(slow.sums) == 8
     slow.check(model, images)
@@ -73,7 +73,7 @@ def test_an_untrained_network_is_refused() -> None:
 def test_a_network_that_diverged_is_refused() -> None:
     images = torch.randn(2, 3, 32, 32)
     model = trained(create_model("rn20"), images)
-    model.stage1[0].maximizer.running_mean.fill_(torch.nan)
+    model.stage1[0].maximizer.bn.running_mean.fill_(torch.nan)
     with pytest.raises(TembedError, match="mu = nan"):
         calibrate(model, images)
 
@@ -88,11 +88,11 @@ def test_works_in_inference_mode() -> None:
 
 def test_bn_relu_is_positive_exactly_above_its_margin() -> None:
     bn = BNReLU(6)
-    nn.init.uniform_(bn.weight, 0.5, 2.0)
-    nn.init.normal_(bn.bias)
+    nn.init.uniform_(bn.bn.weight, 0.5, 2.0)
+    nn.init.normal_(bn.bn.bias)
     bn(torch.randn(8, 6, 5, 5) * 3 + 1)
     bn.eval()
-    mu = implied_margin(bn).detach()[None, :, None, None]
+    mu = implied_margin(bn.bn).detach()[None, :, None, None]
     assert (bn(mu + 1e-3) > 0).all()
     assert (bn(mu - 1e-3) == 0).all()
 

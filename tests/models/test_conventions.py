@@ -9,6 +9,7 @@ from torch import nn
 
 import tembed
 from tembed.common.errors import TembedError
+from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.resnet import Bottleneck
 from tembed.models.wide_resnet import BasicUnit
 
@@ -57,12 +58,12 @@ def test_a_projection_of_keras_reads_the_raw_input(name: str) -> None:
             continue
         channels = next(unit.parameters()).shape[0] if unit.shortcut is None else unit.shortcut.in_channels
         x = torch.randn(2, channels, 6, 6)
-        f = F.relu(unit.preact.normalize(x)) if isinstance(unit.preact, nn.BatchNorm2d) else x
+        f = F.relu(unit.preact.bn(x)) if isinstance(unit.preact, BNReLU) else x
         if isinstance(unit, Bottleneck):
-            inner = unit.match(F.relu(unit.norm.normalize(unit.reduce(f))))
-            residual = unit.embed(F.relu(unit.maximizer.normalize(inner)))
+            inner = unit.match(F.relu(unit.norm.bn(unit.reduce(f))))
+            residual = unit.embed(F.relu(unit.maximizer.bn(inner)))
         else:
-            residual = unit.conv2(F.relu(unit.norm.normalize(unit.conv1(f))))
+            residual = unit.conv2(F.relu(unit.norm.bn(unit.conv1(f))))
         expected = residual + (x if unit.shortcut is None else unit.shortcut(x))
         torch.testing.assert_close(unit(x), expected)
         raw, identity = raw + (unit.shortcut is not None), identity + (unit.shortcut is None)

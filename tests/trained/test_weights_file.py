@@ -138,7 +138,7 @@ def test_weights_that_do_not_fit_their_recipe_are_refused(run: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", ["head.weight", "block.maximizer.running_var"])
+@pytest.mark.parametrize("name", ["head.weight", "block.maximizer.bn.running_var"])
 def test_weights_that_are_not_finite_are_refused(run: Run, tmp_path: Path, name: str, number: float) -> None:
     """A network with NaN in its logits predicts the first class for every image, which looks like an accuracy."""
     tensors, record = read_checksummed(run.best_path, "weights")

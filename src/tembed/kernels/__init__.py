@@ -4,11 +4,10 @@ The kernels in ``csrc`` are compiled on first use. Where one does not apply (oth
 autocast, no compiler), the plain form runs instead.
 """
 
-from tembed.kernels import conv3x3
 from tembed.kernels import exact_p2 as perturbed
 from tembed.kernels import fused_bn_relu as bn_relu
 
 
 def available() -> dict[str, bool]:
     """Whether each kernel is compiled and in use here, by the name of its C file."""
-    return {kernel.name: kernel.load() is not None for kernel in (bn_relu.KERNEL, conv3x3.KERNEL, perturbed.KERNEL)}
+    return {kernel.name: kernel.load() is not None for kernel in (bn_relu.KERNEL, perturbed.KERNEL)}

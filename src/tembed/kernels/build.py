@@ -117,31 +117,6 @@ class Map(Floats):
         return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
-class OptionalMap(Map):
-    """A channels-last float32 map on the CPU, or None."""
-
-    @classmethod
-    def from_param(cls, x: Any) -> ctypes.c_void_p:
-        return ctypes.c_void_p(None) if x is None else super().from_param(x)
-
-
-class MapSlice(Floats):
-    """Consecutive channels of a channels-last float32 map on the CPU."""
-
-    @staticmethod
-    def has_layout(x: Tensor) -> bool:
-        if x.ndim != 4:
-            return False
-        if x.is_contiguous(memory_format=torch.channels_last):
-            return True
-        channels, height, width = x.shape[1:]
-        step = pixel_step(x)
-        expected = (height * width * step, 1, width * step, step)
-        return step >= channels and all(
-            size == 1 or stride == right for size, stride, right in zip(x.shape, x.stride(), expected, strict=True)
-        )
-
-
 def is_map(x: Tensor) -> bool:
     """Whether a tensor is a channels-last float32 map on the CPU, which the kernels read."""
     return x.dtype == torch.float32 and x.device.type == "cpu" and Map.has_layout(x)
@@ -150,8 +125,3 @@ def is_map(x: Tensor) -> bool:
 def is_eager_mode() -> bool:
     """Whether operations run one by one as written: not traced, compiled or autocast."""
     return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"))
-
-
-def pixel_step(x: Tensor) -> int:
-    """Distance in memory between neighbouring pixels of a map; in a slice, it exceeds the number of channels."""
-    return x.stride(3) if x.shape[3] > 1 else x.stride(2) if x.shape[2] > 1 else x.stride(0)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.kernels.autograd import torch_gradients, wants_double_backward
-from tembed.kernels.build import Doubles, Floats, Kernel, Map, MapSlice, OptionalMap, is_eager_mode, is_map, pixel_step
+from tembed.kernels.build import Doubles, Floats, Kernel, Map, is_eager_mode, is_map
 
 VALUES_PER_THREAD = 16384
 """Each further thread needs this many values of a map to be worthwhile."""
@@ -24,7 +24,6 @@ class MapLayout(ctypes.Structure):
     _fields_ = (
         ("pixels", ctypes.c_int64),
         ("channels", ctypes.c_int64),
-        ("step", ctypes.c_int64),
         ("threads", ctypes.c_int32),
     )
 
@@ -34,14 +33,9 @@ KERNEL = Kernel(
     "bn_relu",
     MapLayout,
     {
-        "tembed_bn_statistics": (MapSlice, *_SCRATCH, Floats, Floats),
-        "tembed_bn_relu": (MapSlice, Floats, Floats, Map),
-        "tembed_bn_relu_backward": (Map, Map, *[Floats] * 4, *_SCRATCH, Floats, OptionalMap, Map, Floats, Floats),
-        "tembed_bn_relu_backward_shared": (
-            *(MapSlice, Map, *[Floats] * 4, *_SCRATCH),
-            *(Floats, Floats, MapSlice, Floats, Floats),
-        ),
-        "tembed_bn_add_line": (MapSlice, Floats, Floats, Floats, MapSlice),
+        "tembed_bn_statistics": (Map, *_SCRATCH, Floats, Floats),
+        "tembed_bn_relu": (Map, Floats, Floats, Map),
+        "tembed_bn_relu_backward": (Map, Map, *[Floats] * 4, *_SCRATCH, Floats, Map, Floats, Floats),
     },
 )
 
@@ -90,11 +84,6 @@ def bn_relu(bn: nn.BatchNorm2d, x: Tensor) -> Tensor:
     return BNReLUFunction.apply(bn, x, bn.weight, bn.bias)
 
 
-def bn_relu_with_input(bn: nn.BatchNorm2d, x: Tensor) -> tuple[Tensor, Tensor]:
-    """``relu(bn(x))`` and ``x`` for a shortcut around it. The kernel adds up their gradients."""
-    return BNReLUWithInputFunction.apply(bn, x, bn.weight, bn.bias)
-
-
 class BNReLUFunction(torch.autograd.Function):
     """Keeps the map. Backward recomputes where the ReLU was open."""
 
@@ -113,22 +102,6 @@ class BNReLUFunction(torch.autograd.Function):
         return None, *backward(g, x, *affine)
 
 
-class BNReLUWithInputFunction(torch.autograd.Function):
-    """``relu(bn(x))`` and ``x``."""
-
-    @staticmethod
-    def forward(ctx: Any, bn: nn.BatchNorm2d, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        return BNReLUFunction.forward(ctx, bn, x, weight, bias), x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor, g_input: Tensor) -> tuple[Tensor | None, ...]:
-        if wants_double_backward():
-            none, g_x, *rest = BNReLUFunction.backward(ctx, g)
-            return none, g_input if g_x is None else g_x + g_input, *rest
-        x, _, _, mean, scale, shift, invstd = ctx.saved_tensors
-        return None, *backward(g, x, mean, scale, shift, invstd, g_input)
-
-
 def normalize_by(bn: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int) -> Affine:
     """The normalisation by a batch's statistics over ``count`` values per channel. Updates the running statistics."""
     assert bn.num_batches_tracked is not None
@@ -144,7 +117,7 @@ def normalize_by(bn: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int)
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel. ``x`` may be a slice of a map's channels, as in `forward`."""
+    """Mean and biased variance of each channel."""
     layout, *scratch = _prepare(x)
     mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
     loaded().tembed_bn_statistics(layout, x, *scratch, mean, variance)
@@ -159,60 +132,21 @@ def forward(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def backward(
-    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor, g_input: Tensor | None = None
+    g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients for the map, the scale gamma and the bias, where the statistics are those of the map itself.
-
-    ``x`` is a whole map. ``g_input`` is added to the map's gradient.
-    """
+    """Gradients for the map, the scale gamma and the bias, where the statistics are those of the map itself."""
     layout, *scratch = _prepare(x)
-    line = x.new_zeros(2 * x.shape[1])
+    line = x.new_empty(2 * x.shape[1])
     dx, dgamma, dbeta = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
     g = g.contiguous(memory_format=torch.channels_last)
-    if g_input is not None:
-        g_input = g_input.contiguous(memory_format=torch.channels_last)
-    vectors = (mean, scale, shift, invstd)
-    loaded().tembed_bn_relu_backward(layout, x, g, *vectors, *scratch, line, g_input, dx, dgamma, dbeta)
+    loaded().tembed_bn_relu_backward(layout, x, g, mean, scale, shift, invstd, *scratch, line, dx, dgamma, dbeta)
     return dx, dgamma, dbeta
-
-
-class SharedMapGradient:
-    """The gradient of a map that several normalisations read, each of them some of its first channels (DenseNet).
-
-    Each of them contributes two terms. The first is the gradient that passes its ReLU: `add` adds it to ``dx`` at once.
-    The second is a line, a linear function of the map: `add` sums the coefficients, and `finish` adds the summed line
-    to ``dx`` once.
-    """
-
-    def __init__(self, x: Tensor, mean: Tensor, dx: Tensor):
-        self.x, self.mean, self.dx = x, mean, dx
-        self.slope, self.offset = torch.zeros_like(mean), torch.zeros_like(mean)
-
-    def add(self, g: Tensor, scale: Tensor, shift: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the gradient of one normalisation, whose output has the gradient ``g``.
-
-        Returns the gradients for its scale gamma and its bias.
-        """
-        x = self.x[:, : len(scale)]
-        layout, *scratch = _prepare(x)
-        dgamma, dbeta = torch.empty_like(scale), torch.empty_like(scale)
-        g = g.contiguous(memory_format=torch.channels_last)
-        vectors, line = (self.mean, scale, shift, invstd), (self.slope, self.offset)
-        loaded().tembed_bn_relu_backward_shared(layout, x, g, *vectors, *scratch, *line, self.dx, dgamma, dbeta)
-        return dgamma, dbeta
-
-    def finish(self, start: int, end: int) -> Tensor:
-        """The complete gradient of these channels. Call this after adding every normalisation that reads them."""
-        x, dx = self.x[:, start:end], self.dx[:, start:end]
-        line = (self.mean[start:end], self.slope[start:end], self.offset[start:end])
-        loaded().tembed_bn_add_line(_layout(x), x, *line, dx)
-        return dx
 
 
 def _layout(x: Tensor) -> MapLayout:
     count, channels, height, width = x.shape
     threads = min(torch.get_num_threads(), 1 + x.numel() // VALUES_PER_THREAD)
-    return MapLayout(count * height * width, channels, pixel_step(x), threads)
+    return MapLayout(count * height * width, channels, threads)
 
 
 def _prepare(x: Tensor) -> tuple[MapLayout, Tensor, Tensor]:

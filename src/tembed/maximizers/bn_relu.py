@@ -1,6 +1,8 @@
 """BN-ReLU, read as a soft maximizer of P1 (§3.2)."""
 
-import torch.nn.functional as F
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
 from torch import Tensor, nn
 
 from tembed.common.errors import TembedError
@@ -8,35 +10,49 @@ from tembed.kernels import fused_bn_relu as op
 from tembed.kernels.autograd import has_hooks
 from tembed.maximizers.lookup import register
 
+Value = TypeVar("Value")
 
-class BNReLU(nn.BatchNorm2d):
-    """Batch normalisation and ReLU in one module: the maximizer that networks usually have.
+
+class BNReLU(nn.Module):
+    """Batch normalisation and ReLU: the maximizer that networks usually have.
 
     In training, a channels-last float32 map on the CPU goes through a fused kernel (`tembed.kernels.fused_bn_relu`).
     """
 
-    def normalize(self, a: Tensor) -> Tensor:
-        """The normalised activations, before the ReLU. Subclasses with other statistics override this."""
-        return super().forward(a)
+    def __init__(self, channels: int, **options: Any):
+        super().__init__()
+        self.bn = nn.BatchNorm2d(channels, **options)
+        self.relu = nn.ReLU()
 
-    def forward(self, input: Tensor, *, with_normalized: bool = False) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(self, a: Tensor, *, with_normalized: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """``relu(bn(a))``: ``(N, K, H, W)`` to the same shape. ``with_normalized`` also returns ``bn(a)``."""
-        if with_normalized:
-            normalized = self.normalize(input)
-            return F.relu(normalized), normalized
-        if self.has_kernel(input):
-            return op.bn_relu(self, input)
-        return F.relu_(self.normalize(input))
-
-    def with_input(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """``relu(bn(a))``, and ``a`` for a shortcut around it. The fused kernel sums their gradients."""
-        if self.has_kernel(a) and not has_hooks(self) and type(self).forward is BNReLU.forward:
-            return op.bn_relu_with_input(self, a)
-        return self(a), a
+        if self.has_kernel(a) and not with_normalized:
+            return op.bn_relu(self.bn, a)
+        normalized = self.bn(a)
+        p = self.relu(normalized)
+        return (p, normalized) if with_normalized else p
 
     def has_kernel(self, a: Tensor) -> bool:
-        """Whether the fused kernel accepts this map."""
-        return op.has_kernel(self, a)
+        """Whether the fused kernel accepts this map. It calls neither module, so both must be as they were made."""
+        usual = type(self.bn) is nn.BatchNorm2d and type(self.relu) is nn.ReLU and op.has_kernel(self.bn, a)
+        return usual and not has_hooks(self.bn) and not has_hooks(self.relu)
+
+
+def current_names(values: Mapping[str, Value], model: nn.Module) -> dict[str, Value]:
+    """The values under their names in ``model``: ``norm.weight`` of early weights files is ``norm.bn.weight``.
+
+    A name may continue after that of the parameter, as those of an optimizer's state do.
+    """
+    modules = {name for name, module in model.named_modules() if isinstance(module, BNReLU)}
+
+    def current(name: str) -> str:
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            if parts[end] != "bn" and ".".join(parts[:end]) in modules:
+                return ".".join([*parts[:end], "bn", *parts[end:]])
+        return name
+
+    return {current(name): value for name, value in values.items()}
 
 
 def implied_margin(bn: nn.BatchNorm2d) -> Tensor:

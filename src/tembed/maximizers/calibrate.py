@@ -76,7 +76,7 @@ def _margins(bn: nn.BatchNorm2d) -> Tensor:
 def visited_units(model: nn.Module, images: Tensor, visit: Visit) -> Iterator[None]:
     """Within the ``with``, ``model(images)`` visits every normalisation whose input is the output of a 3x3 convolution.
 
-    ``visit`` gets the normalisation, its input and its output (after the ReLU if they are one module).
+    ``visit`` gets the normalisation, its input and its output.
     """
     # Each output with its version. An in-place operation, such as adding a shortcut, changes the version: the tensor is
     # then no longer what the convolution computed. Keeping the tensors keeps their identities unique.
@@ -86,10 +86,10 @@ def visited_units(model: nn.Module, images: Tensor, visit: Visit) -> Iterator[No
         if inputs[0] is not images:
             outputs.append((output, output._version))
 
-    def after_norm(module: nn.Module, inputs: Any, output: Any) -> None:
+    def after_norm(module: nn.Module, inputs: Any, output: Tensor) -> None:
         assert isinstance(module, nn.BatchNorm2d)
         if any(inputs[0] is made and made._version == version for made, version in outputs):
-            visit(module, inputs[0], output[0] if isinstance(output, tuple) else output)
+            visit(module, inputs[0], output)
 
     hooks = [
         module.register_forward_hook(after_convolution)

@@ -8,9 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from tembed.block import FeatureEmbedding
-from tembed.kernels import dense_stage as op
-from tembed.kernels.autograd import has_hooks
-from tembed.kernels.conv3x3 import Conv3x3
 from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
@@ -28,36 +25,10 @@ class DenseLayer(nn.Module):
         self.preact = BNReLU(channels)
         self.reduce = nn.Conv2d(channels, 4 * growth, 1)
         self.norm = BNReLU(4 * growth)
-        self.grow = Conv3x3(4 * growth, growth, bias=True)
+        self.grow = nn.Conv2d(4 * growth, growth, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x, self.grow(self.norm(self.reduce(self.preact(x))))], dim=1)
-
-    @property
-    def is_original(self) -> bool:
-        """Whether this layer and its modules are of their original classes and without hooks."""
-        expected = {
-            self: DenseLayer,
-            self.preact: BNReLU,
-            self.reduce: nn.Conv2d,
-            self.norm: BNReLU,
-            self.grow: Conv3x3,
-        }
-        return all(type(module) is kind and not has_hooks(module) for module, kind in expected.items())
-
-
-class DenseStage(nn.Sequential):
-    """Dense layers and an optional transition. In training on the CPU, one fused operation replaces the layers."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        layers = [layer for layer in self if isinstance(layer, DenseLayer)]
-        modules = [op.DenseLayerModules(layer.preact, layer.reduce, layer.norm, layer.grow) for layer in layers]
-        if not (op.has_kernel(modules, x) and all(layer.is_original for layer in layers)):
-            return super().forward(x)
-        x = op.dense_stage(modules, x)
-        for module in list(self)[len(layers) :]:
-            x = module(x)
-        return x
 
 
 def dense_layers(channels: int) -> tuple[list[DenseLayer], int]:
@@ -81,13 +52,13 @@ def densenet(num_classes: int, input_size: int, *, block: BlockFactory | None = 
         reduction: Iterable[nn.Module] = ()
         if shrinks:
             reduction, width = transition(width)
-        stages.append(DenseStage(*layers, *reduction))
+        stages.append(nn.Sequential(*layers, *reduction))
     embedding = None
     if block:
         embedding = block(width, num_classes, **block_options)
         width = embedding.out_channels
     layers, width = dense_layers(width)
-    return Network(stem, stages, embedding, DenseStage(*layers), width, num_classes)
+    return Network(stem, stages, embedding, nn.Sequential(*layers), width, num_classes)
 
 
 _dense_block = partial(FeatureEmbedding, norm_before_pool=True, bias=True)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from tembed import maximizers
 from tembed.block import DeepSupervision, FeatureEmbedding, ShortcutOnly
-from tembed.kernels.conv3x3 import Conv3x3
 from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
@@ -39,20 +38,17 @@ class Bottleneck(nn.Module):
         maximizer: Maximizer = BNReLU,
     ):
         super().__init__()
-        self.preact: Any = BNReLU(channels) if preactivate else nn.Identity()
+        self.preact = BNReLU(channels) if preactivate else nn.Identity()
         self.reduce = nn.Conv2d(channels, inner, 1, stride=stride, bias=False)
         self.norm = BNReLU(inner)
-        self.match = Conv3x3(inner, inner)
+        self.match = nn.Conv2d(inner, inner, 3, padding=1, bias=False)
         self.maximizer = maximizer(inner)
         self.embed = nn.Conv2d(inner, out, 1, bias=False)
         self.shortcut = nn.Conv2d(channels, out, 1, stride=stride, bias=False) if project else None
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.shortcut is None:
-            f, shortcut = self.preact.with_input(x)
-        else:
-            f = self.preact(x)
-            shortcut = self.shortcut(x if self.projects_raw_input else f)
+        f = self.preact(x)
+        shortcut = x if self.shortcut is None else self.shortcut(x if self.projects_raw_input else f)
         return self.embed(self.maximizer(self.match(self.norm(self.reduce(f))))).add_(shortcut)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from tembed.block import FeatureEmbedding
-from tembed.kernels.conv3x3 import Conv3x3
 from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import BlockFactory, Network
 from tembed.models.registry import BLOCK_OPTIONS, register_model, shrinks_early
@@ -25,19 +24,16 @@ class BasicUnit(nn.Module):
     def __init__(self, channels: int, out: int, stride: int = 1):
         super().__init__()
         self.preact = BNReLU(channels)
-        self.conv1 = Conv3x3(channels, out, stride=stride)
+        self.conv1 = nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False)
         self.norm = BNReLU(out)
-        self.conv2 = Conv3x3(out, out)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
         self.shortcut = (
             nn.Conv2d(channels, out, 1, stride=stride, bias=False) if channels != out or stride > 1 else None
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.shortcut is None:
-            f, shortcut = self.preact.with_input(x)
-        else:
-            f = self.preact(x)
-            shortcut = self.shortcut(x if self.projects_raw_input else f)
+        f = self.preact(x)
+        shortcut = x if self.shortcut is None else self.shortcut(x if self.projects_raw_input else f)
         return self.conv2(self.norm(self.conv1(f))).add_(shortcut)
 
 

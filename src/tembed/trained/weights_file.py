@@ -16,6 +16,7 @@ from tembed.attachment.frozen import Frozen
 from tembed.attachment.sources import check_source
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import read_json, write_file
+from tembed.maximizers.bn_relu import current_names
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.network import Network
@@ -105,7 +106,7 @@ def build(description: Description) -> AnyNetwork:
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load a state dict, with a one-line error that names what does not fit."""
-    ours = model.state_dict()
+    ours, tensors = model.state_dict(), current_names(tensors, model)
     missing, extra = [name for name in ours if name not in tensors], [name for name in tensors if name not in ours]
     for names, what in ((missing, "are missing"), (extra, "are not in the network")):
         if names:
@@ -113,7 +114,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in ours.items():
         if tensor.shape != tensors[name].shape:
             raise TembedError(f"{name} has the shape {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}")
-    model.load_state_dict(dict(tensors))
+    model.load_state_dict(tensors)
 
 
 def _result_beside(path: Path, record: dict[str, Any]) -> dict[str, Any]:

@@ -187,10 +187,10 @@ def test_recorded_recipes_of_older_versions_load(path: Path) -> None:
 @pytest.mark.parametrize(
     ("available", "expected"),
     [
-        ({"bn_relu": True, "conv3x3": True}, "own"),
-        ({"bn_relu": False, "conv3x3": False}, "torch"),
-        ({"bn_relu": True, "conv3x3": False}, "own: bn_relu"),
-        ({"bn_relu": False, "conv3x3": True}, "own: conv3x3"),
+        ({"bn_relu": True, "perturbed": True}, "own"),
+        ({"bn_relu": False, "perturbed": False}, "torch"),
+        ({"bn_relu": True, "perturbed": False}, "own: bn_relu"),
+        ({"bn_relu": False, "perturbed": True}, "own: perturbed"),
     ],
 )
 def test_the_environment_lists_the_kernels_that_work(

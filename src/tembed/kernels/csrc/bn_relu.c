@@ -1,9 +1,7 @@
 /* Batch normalisation and ReLU in float32, fused, on channels-last maps: each pixel is a row of C numbers.
  *
- * The map x may be a slice of the channels of a wider map (DenseNet), so its pixels are `step` numbers apart. The
- * output y and its gradient g are whole maps.
- * Forward reads x twice and writes y once. Backward reads x and g twice and writes dx once; where several
- * readers share x, each reads its g only once. Whether the ReLU was open is recomputed from x.
+ * Forward reads x twice and writes y once. Backward reads x and g twice and writes dx once. Whether the ReLU was open
+ * is recomputed from x.
  * A thread takes a contiguous range of pixels and walks it one pixel at a time. Several pixels at a time would save
  * loads of the per-channel numbers, but the hardware prefetcher then misses, which costs more. Sums are float over SPAN
  * pixels and double over spans, in an order that depends only on the number of threads.
@@ -15,7 +13,7 @@
 #define SPAN 64
 
 typedef struct {
-    int64_t pixels, channels, step;
+    int64_t pixels, channels;
     int32_t threads;
 } map_layout;
 
@@ -26,9 +24,9 @@ static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t first_pixel(const map_layout *s, int thread) { return s->pixels * thread / s->threads; }
 
 /* Add the sums of x - base and of its square to a and b. */
-static void add_pixels(const float *restrict x, const float *restrict base, int64_t pixels, int64_t step, int64_t C,
+static void add_pixels(const float *restrict x, const float *restrict base, int64_t pixels, int64_t C,
                        float *restrict a, float *restrict b) {
-    for (int64_t r = 0; r < pixels; r++, x += step)
+    for (int64_t r = 0; r < pixels; r++, x += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
             float p = x[c] - base[c];
@@ -40,18 +38,16 @@ static void add_pixels(const float *restrict x, const float *restrict base, int6
 /* The gradient where the ReLU is open, else 0. */
 static inline float passed(float x, float g, float scale, float shift) { return x * scale + shift > 0 ? g : 0.0f; }
 
-/* Add the sums of the passed gradient and of its product with x - mean to a and b. If `write`, add it to dx too. */
-static inline __attribute__((always_inline)) void add_gradients(
-    const float *restrict x, const float *restrict g, const float *restrict mean, const float *restrict scale,
-    const float *restrict shift, int64_t pixels, int64_t step, int64_t C, int write, float *restrict a,
-    float *restrict b, float *restrict dx) {
-    for (int64_t r = 0; r < pixels; r++, x += step, g += C, dx += write ? step : 0)
+/* Add the sums of the passed gradient and of its product with x - mean to a and b. */
+static void add_gradients(const float *restrict x, const float *restrict g, const float *restrict mean,
+                          const float *restrict scale, const float *restrict shift, int64_t pixels, int64_t C,
+                          float *restrict a, float *restrict b) {
+    for (int64_t r = 0; r < pixels; r++, x += C, g += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
             float p = passed(x[c], g[c], scale[c], shift[c]);
             a[c] += p;
             b[c] += p * (x[c] - mean[c]);
-            if (write) dx[c] += scale[c] * p;
         }
 }
 
@@ -59,23 +55,22 @@ static inline float relu(float z) { return z < 0 ? 0.0f : z; } /* written so tha
 
 /* y = relu(x * scale + shift). */
 static void normalize_pixels(const float *restrict x, const float *restrict scale, const float *restrict shift,
-                             int64_t pixels, int64_t step, int64_t C, float *restrict y) {
-    for (int64_t r = 0; r < pixels; r++, x += step, y += C)
+                             int64_t pixels, int64_t C, float *restrict y) {
+    for (int64_t r = 0; r < pixels; r++, x += C, y += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) y[c] = relu(x[c] * scale[c] + shift[c]);
 }
 
-/* dx = scale * passed g + (x - mean) slope + offset, plus g_input unless it is NULL. */
-static inline __attribute__((always_inline)) void differentiate_pixels(
-    const float *restrict x, const float *restrict g, const float *restrict mean, const float *restrict scale,
-    const float *restrict shift, const float *restrict slope, const float *restrict offset, int64_t pixels, int64_t C,
-    const float *restrict g_input, float *restrict dx) {
+/* dx = scale * passed g + (x - mean) slope + offset. */
+static void differentiate_pixels(const float *restrict x, const float *restrict g, const float *restrict mean,
+                                 const float *restrict scale, const float *restrict shift,
+                                 const float *restrict slope, const float *restrict offset, int64_t pixels, int64_t C,
+                                 float *restrict dx) {
     for (int64_t i = 0; i < pixels * C; i += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
             float d = passed(x[i + c], g[i + c], scale[c], shift[c]) * scale[c];
-            d += (x[i + c] - mean[c]) * slope[c] + offset[c];
-            dx[i + c] = g_input ? g_input[i + c] + d : d;
+            dx[i + c] = d + ((x[i + c] - mean[c]) * slope[c] + offset[c]);
         }
 }
 
@@ -103,7 +98,7 @@ void tembed_bn_statistics(const map_layout *s, const float *x, double *sums, flo
         float *span = spans + t * 2 * C;
         for (int64_t r = first_pixel(s, t), end = first_pixel(s, t + 1); r < end; r += SPAN) {
             /* relative to the first pixel, so that a large mean loses no digits */
-            add_pixels(x + r * s->step, x, smaller(SPAN, end - r), s->step, C, span, span + C);
+            add_pixels(x + r * C, x, smaller(SPAN, end - r), C, span, span + C);
             move_to_double(span, sums + t * 2 * C, 2 * C);
         }
     }
@@ -121,24 +116,21 @@ void tembed_bn_relu(const map_layout *s, const float *x, const float *scale, con
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int t = 0; t < s->threads; t++) {
         int64_t r = first_pixel(s, t), pixels = first_pixel(s, t + 1) - r;
-        normalize_pixels(x + r * s->step, scale, shift, pixels, s->step, C, y + r * C);
+        normalize_pixels(x + r * C, scale, shift, pixels, C, y + r * C);
     }
 }
 
 /* The sums over all pixels of the passed gradient, and of its product with x - mean, into the first 2 C of sums. */
-static inline __attribute__((always_inline)) void sum_gradients(const map_layout *s, const float *x, const float *g,
-                                                                const float *mean, const float *scale,
-                                                                const float *shift, int write, double *sums,
-                                                                float *spans, float *dx) {
-    int64_t C = s->channels, step = s->step;
+static void sum_gradients(const map_layout *s, const float *x, const float *g, const float *mean, const float *scale,
+                          const float *shift, double *sums, float *spans) {
+    int64_t C = s->channels;
     memset(sums, 0, s->threads * 2 * C * sizeof(double));
     memset(spans, 0, s->threads * 2 * C * sizeof(float));
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int t = 0; t < s->threads; t++) {
         float *span = spans + t * 2 * C;
         for (int64_t r = first_pixel(s, t), end = first_pixel(s, t + 1); r < end; r += SPAN) {
-            add_gradients(x + r * step, g + r * C, mean, scale, shift, smaller(SPAN, end - r), step, C, write, span,
-                          span + C, write ? dx + r * step : dx);
+            add_gradients(x + r * C, g + r * C, mean, scale, shift, smaller(SPAN, end - r), C, span, span + C);
             move_to_double(span, sums + t * 2 * C, 2 * C);
         }
     }
@@ -146,7 +138,7 @@ static inline __attribute__((always_inline)) void sum_gradients(const map_layout
 }
 
 /* From the sums: the gradients for gamma and beta, and the coefficients of the term of dx that is linear in x, because
- * dx = scale (g - E[g] - (x - mean) / std^2 E[g (x - mean)]). The coefficients are added to slope and offset. */
+ * dx = scale (g - E[g] - (x - mean) / std^2 E[g (x - mean)]). */
 static void finish_sums(const map_layout *s, const double *sums, const float *scale, const float *invstd,
                         float *dgamma, float *dbeta, float *slope, float *offset) {
     int64_t C = s->channels;
@@ -154,46 +146,21 @@ static void finish_sums(const map_layout *s, const double *sums, const float *sc
         double share = scale[c] / (double)s->pixels;
         dbeta[c] = (float)sums[c];
         dgamma[c] = (float)(sums[C + c] * invstd[c]);
-        slope[c] += (float)(-share * sums[C + c] * invstd[c] * invstd[c]);
-        offset[c] += (float)(-share * sums[c]);
+        slope[c] = (float)(-share * sums[C + c] * invstd[c] * invstd[c]);
+        offset[c] = (float)(-share * sums[c]);
     }
 }
 
-/* The gradients of relu(bn(x)) for x (a whole map), gamma and beta, given the gradient g of the output. g_input is
- * added to dx unless it is NULL. Scratch as in tembed_bn_statistics; line: 2 C zeros. */
+/* The gradients of relu(bn(x)) for x, gamma and beta, given the gradient g of the output. Scratch as in tembed_bn_statistics; line: 2 C floats. */
 void tembed_bn_relu_backward(const map_layout *s, const float *x, const float *g, const float *mean,
                              const float *scale, const float *shift, const float *invstd, double *sums, float *spans,
-                             float *line, const float *g_input, float *dx, float *dgamma, float *dbeta) {
+                             float *line, float *dx, float *dgamma, float *dbeta) {
     int64_t C = s->channels;
-    sum_gradients(s, x, g, mean, scale, shift, 0, sums, spans, dx);
+    sum_gradients(s, x, g, mean, scale, shift, sums, spans);
     finish_sums(s, sums, scale, invstd, dgamma, dbeta, line, line + C);
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int t = 0; t < s->threads; t++) {
         int64_t r = first_pixel(s, t), pixels = first_pixel(s, t + 1) - r, at = r * C;
-        if (g_input)
-            differentiate_pixels(x + at, g + at, mean, scale, shift, line, line + C, pixels, C, g_input + at, dx + at);
-        else
-            differentiate_pixels(x + at, g + at, mean, scale, shift, line, line + C, pixels, C, NULL, dx + at);
+        differentiate_pixels(x + at, g + at, mean, scale, shift, line, line + C, pixels, C, dx + at);
     }
-}
-
-/* The same for one of several readers of a map, in one pass: the passed gradient is added to dx. The rest is a line
- * in x about the same mean for every reader, so its coefficients are added to slope and offset, and tembed_bn_add_line
- * adds the summed line once. */
-void tembed_bn_relu_backward_shared(const map_layout *s, const float *x, const float *g, const float *mean,
-                                    const float *scale, const float *shift, const float *invstd, double *sums,
-                                    float *spans, float *slope, float *offset, float *dx, float *dgamma,
-                                    float *dbeta) {
-    sum_gradients(s, x, g, mean, scale, shift, 1, sums, spans, dx);
-    finish_sums(s, sums, scale, invstd, dgamma, dbeta, slope, offset);
-}
-
-/* dx += (x - mean) slope + offset. */
-void tembed_bn_add_line(const map_layout *s, const float *x, const float *mean, const float *slope,
-                        const float *offset, float *dx) {
-#pragma omp parallel for num_threads(s->threads) schedule(static)
-    for (int t = 0; t < s->threads; t++)
-        for (int64_t i = first_pixel(s, t) * s->step, end = first_pixel(s, t + 1) * s->step; i < end; i += s->step)
-#pragma omp simd
-            for (int64_t c = 0; c < s->channels; c++) dx[i + c] += (x[i + c] - mean[c]) * slope[c] + offset[c];
 }

@@ -19,6 +19,7 @@ from tembed.block import FeatureEmbedding
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
+from tembed.maximizers.bn_relu import BNReLU
 from tembed.maximizers.calibrate import visited_units
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork
@@ -97,7 +98,7 @@ def measure_units(network: AnyNetwork, images: ImageSet, progress: Progress = SI
 
 def _block_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
     blocks = [module.maximizer for module in model.modules() if isinstance(module, FeatureEmbedding)]
-    return [norm for norm in blocks if isinstance(norm, nn.BatchNorm2d)]
+    return [maximizer.bn for maximizer in blocks if isinstance(maximizer, BNReLU)]
 
 
 def _block_hooks(model: nn.Module, visit: Callable[..., None]) -> list[Any]:
@@ -110,6 +111,7 @@ def _block_hooks(model: nn.Module, visit: Callable[..., None]) -> list[Any]:
 def _names(model: nn.Module, norms: list[nn.BatchNorm2d]) -> dict[nn.BatchNorm2d, str]:
     """The name of the module that a normalisation belongs to, if no other one does; otherwise its own name."""
     whole = {module: name for name, module in model.named_modules()}
+    whole |= {module.bn: name for module, name in whole.items() if isinstance(module, BNReLU)}
     parents = {bn: whole[bn].rpartition(".")[0] for bn in norms}
     alone = {parent for parent, count in Counter(parents.values()).items() if parent and count == 1}
     found = {bn: parent if parent in alone else whole[bn] for bn, parent in parents.items()}

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tembed.common.errors import TembedError, first_line
+from tembed.maximizers.bn_relu import current_names
 from tembed.trained.checksummed import read_checksummed
 from tembed.trained.weights_file import KIND, find_weights, unwrapped_names
 
@@ -58,7 +59,7 @@ def load_initial(model: nn.Module, tensors: Mapping[str, Tensor], source: str, n
 
     ``after``: names of tensors behind the layer of a frozen network, which are not needed and may be of any shape.
     """
-    wanted = model.state_dict()
+    wanted, tensors = model.state_dict(), current_names(tensors, model)
     counters = {name for name in wanted if name.endswith("num_batches_tracked")}  # older files lack them
     missing = [name for name in wanted if name not in tensors and name not in after | counters]
     extra = [name for name in tensors if name not in wanted and name not in after]

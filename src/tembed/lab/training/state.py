@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tembed.common.errors import TembedError, first_line
+from tembed.maximizers.bn_relu import current_names
 
 Tensors = dict[str, Tensor]
 
@@ -89,15 +90,19 @@ def restore(plain: dict[str, Any], tensors: Tensors, model: nn.Module, optimizer
 
     Raises `TembedError` if it does not fit them.
     """
+
+    def under(prefix: str) -> Tensors:
+        return current_names(_under(prefix, tensors), model)
+
     try:
         values = {key: plain[key] for key in ("epoch", "step", "metrics", "best_epoch")}
         state = State(**values, sums=Sums(**plain["sums"]))
-        state.best = {name: tensor.clone() for name, tensor in _under("best.", tensors).items()}
+        state.best = {name: tensor.clone() for name, tensor in under("best.").items()}
         device = next(model.parameters()).device
-        state.average = {name: tensor.to(device, copy=True) for name, tensor in _under("average.", tensors).items()}
+        state.average = {name: tensor.to(device, copy=True) for name, tensor in under("average.").items()}
         _check(state, model)
-        model.load_state_dict(_under("model.", tensors))
-        _restore_optimizer(_under("optimizer.", tensors), model, optimizer)
+        model.load_state_dict(under("model."))
+        _restore_optimizer(under("optimizer."), model, optimizer)
     except TembedError:
         raise
     except Exception as error:  # a checksum is not a signature, so the file may hold anything

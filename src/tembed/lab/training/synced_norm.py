@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tembed.common.errors import TembedError
-from tembed.maximizers.bn_relu import BNReLU
 
 PIXELS = (0, 2, 3)
 
@@ -23,17 +22,16 @@ def synchronise(model: nn.Module) -> None:
 
     Raises `TembedError` for a class of its own, which may do more than normalise, such as timm's `BatchNormAct2d`.
     """
-    kinds: dict[type, type] = {BNReLU: SyncedBNReLU, nn.BatchNorm2d: SyncedNorm}
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)]
     for name, norm in found:
         usual = norm.affine and norm.track_running_stats and norm.momentum is not None
-        if type(norm) not in (*kinds, *kinds.values()) or not usual:
+        if type(norm) not in (nn.BatchNorm2d, SyncedNorm) or not usual:
             raise TembedError(
                 f"{name or 'the network'} is a {type(norm).__name__} whose statistics several processes cannot share: "
                 "train on one device"
             )
     for _, norm in found:
-        norm.__class__ = kinds.get(type(norm), type(norm))
+        norm.__class__ = SyncedNorm
 
 
 class SyncedNorm(nn.BatchNorm2d):
@@ -41,16 +39,6 @@ class SyncedNorm(nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         return normalise(self, input) if self.training else super().forward(input)
-
-
-class SyncedBNReLU(BNReLU):
-    """`BNReLU` over the batch of all processes."""
-
-    def has_kernel(self, a: Tensor) -> bool:
-        return False  # the kernel sees only the share of one process
-
-    def normalize(self, a: Tensor) -> Tensor:
-        return normalise(self, a) if self.training else super().normalize(a)
 
 
 @torch.compiler.disable  # communication stays outside compiled code

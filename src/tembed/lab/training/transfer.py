@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
+from tembed.maximizers.bn_relu import current_names
 
 PER_CLASS = ("head.", "block.match.score.", "block.maximizer.", "block.values.")
 """Beginnings of the names of tensors whose entries belong to classes."""
@@ -21,7 +22,7 @@ def load_fitting(
     The head and the block's class convolutions stay as they are if the weights were trained on other classes. The block
     stays as it is if the weights have none. Raises `TembedError` if anything else is missing or does not fit.
     """
-    wanted = model.state_dict()
+    wanted, tensors = model.state_dict(), current_names(tensors, model)
     same = tuple(record["classes"]) == classes if "classes" in record else _same_shapes(wanted, tensors)
     loaded = [name for name in wanted if name in tensors and (same or not name.startswith(PER_CLASS))]
     missing = [name for name in wanted if name not in tensors and not name.startswith(("block.", *PER_CLASS))]
