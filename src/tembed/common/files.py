@@ -22,6 +22,8 @@ LOCK_TRIES = 5
 class InUse(TembedError):
     """Another process holds the lock."""
 
+    exit_code = 75  # EX_TEMPFAIL in sysexits.h: try again later
+
 
 def write_file(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``. If anything fails, the old file stays complete."""
