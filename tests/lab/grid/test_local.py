@@ -238,6 +238,14 @@ def one_run(tmp_path: Path, model: str = "rn20") -> GridRun:
     return GridRun(recipe, tmp_path, "run")
 
 
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(75, "busy"), (143, "stopped"), (130, "stopped"), (-15, "stopped"), (1, "failed"), (2, "failed"), (-9, "failed")],
+)
+def test_an_exit_code_says_how_a_worker_ended(code: int, status: str, tmp_path: Path) -> None:
+    assert engines.run_exit(one_run(tmp_path), code).status == status
+
+
 def environment_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     """The environment of a worker, which is then killed."""
     try:

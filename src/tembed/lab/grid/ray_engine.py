@@ -2,7 +2,7 @@
 
 Each run is a Ray task that starts the same worker process as the local engine and waits for it, so that the number of
 threads is set before torch is loaded. When a node is lost, its runs resume on another node from their last checkpoints.
-When the grid ends, for whatever reason, Ray ends its tasks, and the workers save and stop.
+When the grid is stopped, the workers save and stop. When it is killed, Ray ends its tasks, and the workers with them.
 """
 
 import logging
