@@ -136,7 +136,7 @@ def ray(case: Case) -> int:
         process = case.start_grid("--engine", "ray", "--address", address, "--threads", "1")
         wait_until(lambda: any(map(starts, runs_of(case.out))) or process.poll() is not None, "no run starts")
         time.sleep(case.dice.uniform(0, 3))
-        ours = [pid for pid in case.processes() if b"grid.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        ours = [pid for pid in case.processes() if b".recipe.json" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         if ours:
             os.kill(parent(case.dice.choice(ours)), signal.SIGKILL)
         finish(process)

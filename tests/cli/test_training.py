@@ -71,6 +71,67 @@ def test_a_mistake_gives_a_one_line_error(
     assert error.count("\n") == 1
 
 
+def test_a_run_is_repeated_from_its_recipe(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.chdir(tmp_path)
+    line = (
+        "train rn20 --data dots --preset fast --epochs 1 --train-images 10 --batch-size 5 --maximizer entropic --eps 2"
+    )
+    assert main([*line.split(), "--out", "one", "--quiet"]) == 0
+    repeat = ["train", "--recipe", "one/recipe.json", "--out", "two"]
+    with locked_folder(tmp_path / "two"):
+        assert main(repeat) == 75
+    assert main([*repeat, "--checkpoint-seconds", "5", "--accelerator", "cpu", "--quiet"]) == 0
+    for name in ("recipe.json", "best.safetensors"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    capsys.readouterr()
+    for more, said in {
+        "--epochs 3 --seed 7": "(epochs: 3, not 1; seed: 7, not 0)",
+        "rn26": "(model: rn26, not rn20)",
+        "--preset fast": "(--preset or --block)",
+        "--block aux": "(--preset or --block)",
+    }.items():
+        assert main([*repeat, *more.split()]) == 2
+        assert f"--recipe holds all settings of a run: leave out the others {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        ("[" * 100_000, "maximum recursion depth"),
+        ('{"model": "rn26"', "Expecting"),
+        ('{"model": "rn26", "data": "dots", "epocs": 3}', "a recipe has no field 'epocs'; did you mean 'epochs'?"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused(
+    content: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recipe.json"
+    if content is not None:
+        path.write_text(content)
+    assert main(["train", "--recipe", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{path} cannot be read as a recipe ({said}" in error
+    assert "give the recipe.json of a run" in error
+
+
+def test_a_recipe_file_imports_no_code(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEMBED_DATA", str(root))
+    monkeypatch.setenv("TEMBED_PLUGINS", "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("their_module.py").write_text("open('imported', 'w').close()")
+    Path("recipe.json").write_text('{"model": "their_module:network@layer", "data": "dots"}')
+    assert main(["train", "--recipe", "recipe.json"]) == 2
+    assert "--plugin their_module" in capsys.readouterr().err
+    assert not Path("imported").exists()
+
+
 def test_a_mistake_in_the_data_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "datasets"))
     assert main(["train", "rn26", "--data", "nothing", "--out", str(tmp_path / "run")]) == 2
@@ -110,7 +171,7 @@ def test_help_does_not_import_torch(command: str) -> None:
 
 def test_two_analyses_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with locked_folder(tmp_path / "out"):
-        assert main(["analyze", "rn26-embed/cifar10", "--out", str(tmp_path / "out")]) == 2
+        assert main(["analyze", "rn26-embed/cifar10", "--out", str(tmp_path / "out")]) == 75
     assert "is in use by another process: wait for it, or give another --out" in capsys.readouterr().err
     assert main(["analyze", "nothing/there", "--out", str(tmp_path / "other")]) == 2
     assert not (tmp_path / "other").exists()

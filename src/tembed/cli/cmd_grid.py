@@ -1,5 +1,6 @@
 """``tembed grid``: the paper's experiments, one command each."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tembed.common.errors import counted
+from tembed.common.plugins import named_plugins
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,16 @@ class GridCommand:
     """the folder of all runs; grids share the runs that they have in common"""
     dry_run: bool = False
     """list the runs, and estimate their time from a short measurement"""
+    list_commands: Annotated[bool, tyro.conf.arg(name="list")] = False
+    """print the command of each unfinished run on a line, for xargs or a SLURM array, and start nothing"""
     retry: bool = False
     """retry runs that failed before"""
     engine: Literal["local", "ray"] = "local"
     """processes on this machine, or tasks on a Ray cluster"""
     jobs: int | None = None
-    """local: how many runs at a time; default: one per core"""
+    """local: how many runs at a time; default: one per GPU, or one per core if there is none"""
+    jobs_per_gpu: int | None = None
+    """local: how many runs at a time on each GPU (1)"""
     threads: int | None = None
     """threads per run; default: cores divided by jobs (local), or as many as --cpus (ray)"""
     address: str | None = None
@@ -77,17 +83,28 @@ def main(arguments: list[str]) -> int:
 
     root, runs = str(default_root().absolute()), locate_runs(grid.recipes, command.out.absolute())
     check_datasets(grid, root, stored=not command.dry_run)
+    if command.list_commands:
+        plugins = [word for module in named_plugins() for word in ("--plugin", module)]
+        for run in runs:
+            if run.state() != "finished":
+                print(shlex.join(["tembed", *plugins, *run.prepare(command.checkpoint_seconds)]))
+        return 0
     if command.dry_run:
-        from tembed.lab.grid.preview import preview, startup_seconds
+        from tembed.lab.grid.preview import preview
+        from tembed.trained.determinism import choose_device
 
-        local = command.engine == "local"
-        local_engine = LocalEngine(root, command.jobs if local else None, command.threads or command.cpus)
-        print(preview(grid, runs, root, local_engine.threads, local_engine.jobs if local else None, startup_seconds()))
+        if command.engine == "local":
+            local = LocalEngine(root, command.jobs, command.threads, jobs_per_gpu=command.jobs_per_gpu)
+            print(preview(grid, runs, root, choose_device("auto"), local.threads, local.jobs))
+        else:
+            device = choose_device("auto") if command.gpus else "cpu"
+            print(preview(grid, runs, root, device, command.threads or command.cpus or 1))
         return 0
     engine = make_engine(
         command.engine,
         root,
         jobs=command.jobs,
+        jobs_per_gpu=command.jobs_per_gpu,
         threads=command.threads,
         address=command.address,
         cpus=command.cpus,

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 import os
 import sys
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
+from tembed.common.errors import TembedError, first_line
 from tembed.common.plugins import name_plugins
 from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.settings import Constants
+from tembed.lab.training.stopping import stop_with_input
 
 FLAGS = {**LAYER_FLAGS, "weight": "--lambda"}
 
@@ -37,13 +40,18 @@ class Settings(Recipe):
 
 @dataclass(frozen=True)
 class Train:
-    """Train a network of the paper on a dataset. Run the same command again to resume after a stop or a kill."""
+    """Train a network of the paper on a dataset. Run the same command again to resume after a stop or a kill.
+
+    Exit codes: 0 finished; 2 an error; 75 another process trains this run; 128 + n stopped by signal n, and saved.
+    """
 
     settings: Annotated[Settings, tyro.conf.arg(name="")]
     hardware: Annotated[Hardware, tyro.conf.arg(name="")] = field(default_factory=Hardware)
     preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "paper"
     """the source of the defaults below: the paper's training (§4); settings for the best accuracy in few epochs; or
     those for a frozen network, which --freeze selects"""
+    recipe_file: Annotated[Path | None, tyro.conf.arg(name="recipe", metavar="FILE")] = None
+    """repeat a run: train the recipe.json of its folder, instead of MODEL and the settings below"""
     block: Literal["embed", "aux", "none"] | None = None
     """what to attach to a network from elsewhere: the block (default), deep supervision only, or nothing"""
     out: Path | None = None
@@ -76,10 +84,11 @@ def main(arguments: list[str]) -> int:
 
 
 def train_command(arguments: list[str]) -> int:
+    stop_with_input()
     command = parse(arguments)
     from tembed.models.foreign import user_module
 
-    if module := user_module(command.settings.model):
+    if command.recipe_file is None and (module := user_module(command.settings.model)):
         name_plugins([module])  # the user named it on this command
     from tembed.lab.training.environment import keep_freed_memory
     from tembed.lab.training.loop import train
@@ -114,25 +123,47 @@ def train_command(arguments: list[str]) -> int:
 def observer(command: Train) -> "Progress":
     """What the command shows and records while it trains."""
     from tembed.common.progress import Several
+    from tembed.lab.grid.jobs import ProgressFile
     from tembed.lab.tensorboard import TensorBoard
     from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.run import default_folder
 
-    shown = stderr_progress(command.quiet)
-    if not command.tensorboard:
-        return shown
-    folder = command.out or default_folder(command.recipe.complete())
-    return Several(shown, TensorBoard(folder / "tensorboard"))
+    observers = [stderr_progress(command.quiet)]
+    if path := os.environ.get(ProgressFile.VARIABLE):
+        observers.append(ProgressFile(Path(path)))
+    if command.tensorboard:
+        folder = command.out or default_folder(command.recipe.complete())
+        observers.append(TensorBoard(folder / "tensorboard"))
+    return Several(*observers)
 
 
 def parse(arguments: list[str]) -> Train:
-    """Parse the command line. ``--preset`` is read first, because it decides the defaults of the other flags."""
+    """Parse the command line. The flags that decide the defaults of the others are read first."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--preset")
+    first.add_argument("--recipe", type=Path)
     try:
-        name = first.parse_known_args(arguments)[0].preset
+        early = first.parse_known_args(arguments)[0]
     except argparse.ArgumentError:  # tyro's own message is clearer
-        name = "paper"
-    name = name or ("frozen" if "--freeze" in arguments else "paper")
+        early = argparse.Namespace(preset=None, recipe=None)
+    name = early.preset or ("frozen" if "--freeze" in arguments else "paper")
     settings = Settings.from_preset(name, tyro.MISSING, tyro.MISSING)
-    return tyro.cli(Train, prog="tembed train", args=arguments, default=Train(settings, preset=name))
+    if early.recipe is not None:
+        settings = Settings(**vars(read_recipe(early.recipe)))
+    command = tyro.cli(Train, prog="tembed train", args=arguments, default=Train(settings, preset=name))
+    if early.recipe is not None and (command.settings != settings or early.preset or command.block):
+        changes = command.settings.differences(settings) or ["--preset or --block"]
+        raise TembedError(
+            f"--recipe holds all settings of a run: leave out the others ({'; '.join(changes)}), or change a copy of "
+            f"{early.recipe}"
+        )
+    return command
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a file such as the ``recipe.json`` of a run folder."""
+    try:
+        return Recipe.from_json(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise TembedError(f"{path} cannot be read as a recipe ({reason}): give the recipe.json of a run") from None

@@ -97,7 +97,7 @@ def run(arguments: list[str] | None) -> int:
         flags = getattr(command, "FLAGS", {})
         return command.main(rest) or 0
     except TembedError as error:
-        return fail(with_flags(str(error), flags))
+        return fail(with_flags(str(error), flags), error.exit_code)
     except ModuleNotFoundError as error:
         if error.name not in ("tyro", "rich"):
             raise

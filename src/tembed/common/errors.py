@@ -11,6 +11,9 @@ class TembedError(ValueError):
     A single word in backticks is the name of an argument; the command line shows it as a flag.
     """
 
+    exit_code = 2
+    """of a command that ends with this error"""
+
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type if the message is empty."""

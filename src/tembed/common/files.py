@@ -27,6 +27,8 @@ ABANDONED = 3600.0
 class InUse(TembedError):
     """Another process holds the lock."""
 
+    exit_code = 75  # EX_TEMPFAIL in sysexits.h: try again later
+
 
 # --- writing
 

@@ -1,5 +1,6 @@
 """A disk that is full or refuses a file costs a grid its notes, never its runs; damaged files cost one run only."""
 
+import dataclasses
 import errno
 import os
 from collections.abc import Iterator
@@ -7,46 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support.progress import Said
 
-from tembed.common.errors import TembedError
 from tembed.common.files import write_json
-from tembed.lab.grid.engines import RunExit
-from tembed.lab.grid.grid_worker import FAILED, STOPPED, GridJob, ProgressFile, execute, exit_reason, open_log
-from tembed.lab.grid.jobs import GridRun, locate_runs
-from tembed.lab.grid.scheduler import Scheduler
+from tembed.lab.grid.engines import LocalEngine, exit_reason
+from tembed.lab.grid.jobs import GridRun, ProgressFile, locate_runs
+from tembed.lab.grid.scheduler import Outcome, Scheduler
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
-from tembed.lab.training.stopping import Stopped, StopRequest
+from tembed.lab.training.stopping import StopRequest
 
 DOTS = Recipe("rn20", "dots", epochs=1, batch_size=30).complete()
-
-
-class Instant:
-    """An engine whose runs finish at once."""
-
-    def __init__(self) -> None:
-        self.started: list[GridRun] = []
-        self.ended: list[RunExit] = []
-
-    def has_capacity(self) -> bool:
-        return True
-
-    def start(self, run: GridRun) -> None:
-        self.started.append(run)
-        self.ended.append(RunExit(run, "finished"))
-
-    def poll(self) -> list[RunExit]:
-        ended, self.ended = self.ended, []
-        return ended
-
-    def stop(self, kill: bool = False) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -69,58 +42,54 @@ def run(tmp_path: Path) -> GridRun:
     return found
 
 
-def test_a_log_that_cannot_be_opened_costs_only_the_log(run: GridRun) -> None:
+def run_alone(run: GridRun, root: Path) -> Outcome:
+    return Scheduler([run], LocalEngine(str(root), threads=1), Said(), StopRequest()).run()
+
+
+def test_a_run_whose_log_cannot_be_opened_fails_alone(run: GridRun, worlds: Path) -> None:
     run.log.mkdir()  # in the place of the file
-    engine, said = Instant(), Said()
-    outcome = Scheduler([run], engine, said, StopRequest()).run()
-    assert outcome.finished == engine.started == [run]
-    assert [line for line in said.lines if line.startswith("warning")] == [
-        f"warning: {run.name} has no log: {run.log} cannot be written (Is a directory)"
-    ]
-    with open_log(run.log) as log:
-        assert log.name == os.devnull
+    outcome = run_alone(run, worlds)
+    assert list(outcome.failed.values()) == [run.failure()]
+    assert f"cannot write {run.log} (Is a directory)" in str(run.failure())
 
 
-def test_a_progress_note_says_how_far_a_run_is(run: GridRun) -> None:
-    ProgressFile(run).update("training", 1, 2, epoch=1, epochs=2)
-    found = run.read_progress()
-    assert (found["share"], found["epoch"]) == (0.5, 1)
+def test_on_a_full_disk_a_run_fails_with_the_way_out(run: GridRun, worlds: Path, full_disk: None) -> None:
+    (reason,) = run_alone(run, worlds).failed.values()
+    assert "No space left on device): free some space and run the same command again" in reason
+    assert run.failure() is None  # which could not be written
 
 
-def test_a_progress_note_that_cannot_be_written_is_left_out(run: GridRun, full_disk: None) -> None:
-    note = ProgressFile(run)
-    note.update("training", 1, 2, epoch=1, epochs=2)
+@pytest.mark.process
+def test_a_full_log_does_not_change_how_a_run_ends(run: GridRun, worlds: Path) -> None:
+    run.log.symlink_to("/dev/full")
+    assert run_alone(run, worlds).finished == [run]
+    other = GridRun(dataclasses.replace(DOTS, train_images=999), run.runs, "other")
+    other.log.symlink_to("/dev/full")
+    assert "the process exited with code 2" in run_alone(other, worlds).failed[other]
+
+
+def test_an_unexpected_error_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("epoch 1/2\nTraceback (most recent call last):\n  ...\nRuntimeError: cannot multiply\n")
+    assert exit_reason(1, log) == (
+        f"the process exited with code 1 (RuntimeError: cannot multiply); its last output is in {log}"
+    )
+    log.write_text("tembed: error: of an earlier start\nepoch 1/2\n")
+    assert "ended by SIGKILL, as the system does when memory runs out" in exit_reason(-9, log)
+
+
+def test_a_progress_file_says_how_far_a_run_is_and_goes_with_it(run: GridRun) -> None:
+    file = ProgressFile(run.progress_path)
+    file.update("training", 1, 2, epoch=1, epochs=2)
+    assert run.read_progress() == {"share": 0.5, "epoch": 1, "epochs": 2, "images_per_second": 0.0}
+    file.close()
     assert run.read_progress() == {}
+    assert not run.progress_path.exists()
 
 
-def test_a_progress_note_that_was_cut_short_is_removed(run: GridRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(path: Path, text: str, encoding: str) -> int:
-        path.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", fill)
-    ProgressFile(run).update("training", 1, 2, epoch=1, epochs=2)
-    assert list(run.log.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("end", [Stopped(15, "and saved"), TembedError("no such data")])
-def test_a_full_log_does_not_change_how_a_run_ends(
-    run: GridRun, end: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ended(*_: Any, **__: Any) -> None:
-        raise end
-
-    monkeypatch.setattr("tembed.lab.training.loop.train", ended)
-    job = GridJob(DOTS.to_json(), str(run.runs), run.name, str(run.runs), torch.get_num_threads())
-    with open(os.open("/dev/full", os.O_WRONLY), "w") as log:
-        monkeypatch.setattr("sys.stdout", log)
-        assert execute(job, run) == (STOPPED if isinstance(end, Stopped) else FAILED)
-    assert run.failure() == (None if isinstance(end, Stopped) else "no such data")
-
-
-def test_an_error_that_cannot_be_written_is_still_reported(run: GridRun, full_disk: None) -> None:
-    run.record_failure("out of memory")
-    assert "exited with code 1" in exit_reason(1, run)
+def test_progress_that_cannot_be_written_is_left_out(run: GridRun, full_disk: None) -> None:
+    ProgressFile(run.progress_path).update("training", 1, 2, epoch=1, epochs=2)
+    assert run.read_progress() == {}
 
 
 @pytest.mark.parametrize("result", [{}, [], None, {"test_accuracy": 2.0}, {"test_accuracy": "x"}])

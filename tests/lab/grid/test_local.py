@@ -3,10 +3,9 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ from support.kills import starts
 
 from tembed.cli.main import main
 from tembed.common.cores import cores
+from tembed.common.errors import TembedError
 from tembed.lab.grid import engines, preview
-from tembed.lab.grid.engines import LocalEngine, make_job
+from tembed.lab.grid.engines import LocalEngine
 from tembed.lab.grid.grid_file import load_grid
-from tembed.lab.grid.grid_worker import FAILED, GridJob, start_worker
-from tembed.lab.grid.jobs import locate_runs
+from tembed.lab.grid.jobs import GridRun, locate_runs
 from tembed.lab.grid.ray_engine import run_on_node
 from tembed.lab.training.recipe import Recipe
 
@@ -87,6 +86,26 @@ def test_a_second_ctrl_c_kills_workers_that_do_not_stop(mine: Path, tmp_path: Pa
     assert grid.returncode == 128 + signal.SIGINT, errors
     assert "2 are unfinished; run the same command again to continue" in output
     assert not any(run.in_use() for run in locate_runs(load_grid(str(mine)).recipes, out)), "a worker is alive"
+
+
+ONE = """
+preset = "fast"
+data = "dots"
+model = "rn20"
+epochs = 1
+batch_size = 10
+train_images = 10
+"""
+
+
+@pytest.mark.process
+def test_a_worker_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid file may come with other files, which are not the user's code."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(ONE)
+    Path("safetensors.py").write_text("open('imported', 'w').close()\nraise ImportError")
+    assert main(["grid", "mine.toml", "--threads", "1", "--quiet"]) == 0
+    assert not Path("imported").exists()
 
 
 FAILING = """
@@ -160,18 +179,16 @@ def test_jobs_and_threads_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> No
     assert LocalEngine("", jobs=99).threads == 1
 
 
-def test_a_dry_run_lists_the_runs_and_warns_of_runs_that_take_days(
+def test_a_dry_run_lists_the_runs_with_their_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = tmp_path / "long.toml"
-    grid.write_text('model = "rn26"\ndata = "dots"\nepochs = [1, 1000000]')
+    grid.write_text('model = "rn20"\ndata = "dots"\nepochs = [1, 1000000]')
     monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.01)
-    monkeypatch.setattr(preview, "startup_seconds", lambda: 0.0)  # starts a process
     assert main(["grid", str(grid), "--dry-run", "--threads", "1", "--out", str(tmp_path / "runs")]) == 0
     output = capsys.readouterr().out
-    assert "new    0/1000000" in output
-    assert "warning: rn26 on dots, batch 32, 1000000 epochs, needs about " in output
-    assert output.count("warning") == 1
+    assert re.search(r"new    0/1000000  [\d.]+ days\n", output)
+    assert re.search(r"new    0/1        \d+ s\n", output)
     assert not (tmp_path / "runs").exists()
 
 
@@ -185,6 +202,7 @@ def test_a_dry_run_lists_the_runs_and_warns_of_runs_that_take_days(
         ("depth --data tiny --address here:1", "--address does not apply to --engine local; it needs --engine ray"),
         ("depth --data tiny --engine ray --jobs 2", "--jobs does not apply to --engine ray"),
         ("depth --data tiny --jobs 0", "--jobs is 0"),
+        ("depth --data tiny --jobs-per-gpu 2", "--jobs-per-gpu needs a GPU"),
         ("depth --data tiny --engine ray --address 127.0.0.1:1", "nothing answers at --address 127.0.0.1:1"),
         ("depth --data tiny --engine ray --address nowhere", "must have the form HOST:PORT"),
     ],
@@ -215,10 +233,29 @@ def test_the_grids_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def job(tmp_path: Path, model: str = "rn26", plugins: Sequence[str] = ()) -> GridJob:
-    (tmp_path / ".grid").mkdir(exist_ok=True)
-    recipe = Recipe.fast(model, "dots", epochs=1, batch_size=10, train_images=10)
-    return GridJob(recipe.to_json(), str(tmp_path), "run", os.environ["TEMBED_DATA"], 1, plugins=list(plugins))
+def one_run(tmp_path: Path, model: str = "rn20") -> GridRun:
+    recipe = Recipe.fast(model, "dots", epochs=1, batch_size=10, train_images=10, split="paper")
+    return GridRun(recipe, tmp_path, "run")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(75, "busy"), (143, "stopped"), (130, "stopped"), (-15, "stopped"), (1, "failed"), (2, "failed"), (-9, "failed")],
+)
+def test_an_exit_code_says_how_a_worker_ended(code: int, status: str, tmp_path: Path) -> None:
+    assert engines.run_exit(one_run(tmp_path), code).status == status
+
+
+def environment_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
+    """The environment of a worker, which is then killed."""
+    try:
+        while b"tembed.cli.main" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # until exec
+            time.sleep(0.01)
+        lines = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
+    finally:
+        process.kill()
+        process.communicate()
+    return dict(line.split("=", 1) for line in lines if line)
 
 
 @pytest.mark.process
@@ -229,15 +266,46 @@ def test_a_worker_keeps_the_waiting_policy_of_the_user(
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     if policy is not None:
         monkeypatch.setenv("OMP_WAIT_POLICY", policy)
-    process = start_worker(job(tmp_path))
-    try:
-        while b"worker" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # until exec
-            time.sleep(0.01)
-        environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-    finally:
-        process.kill()
-        process.communicate()
-    assert f"OMP_WAIT_POLICY={policy or 'PASSIVE'}".encode() in environment
+    environment = environment_of(engines.start_worker(["train"], {}, tmp_path / "log"))
+    assert environment["OMP_WAIT_POLICY"] == (policy or "PASSIVE")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("visible", "per_gpu", "expected"),
+    [(None, None, ["0", "1"]), ("3,GPU-8f,5", None, ["3", "GPU-8f"]), (None, 2, ["0", "1", "0", "1"])],
+)
+def test_each_worker_has_its_gpu_and_frees_it(
+    visible: str | None, per_gpu: int | None, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    engine = LocalEngine("root", threads=1, jobs_per_gpu=per_gpu)
+    assert f"{len(expected)} at a time on this machine with 2 GPUs" in str(engine)
+    recipe = one_run(tmp_path).recipe
+    runs = [GridRun(recipe, tmp_path, f"run{number}") for number in range(len(expected))]
+    for run in runs:
+        assert engine.has_capacity()
+        engine.start(run)
+    assert not engine.has_capacity()
+    found = [environment_of(engine.running[run][0])["CUDA_VISIBLE_DEVICES"] for run in runs]
+    assert found == expected
+    assert {ended.run for ended in engine.poll()} == set(runs)  # they were killed
+    engine.start(runs[1])
+    assert environment_of(engine.running[runs[1]][0])["CUDA_VISIBLE_DEVICES"] == expected[0]
+
+
+def test_jobs_limit_the_workers_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(engines, "cores", lambda: 8)
+    assert LocalEngine("", jobs=1).free == ["0"]
+    assert LocalEngine("", jobs=3, jobs_per_gpu=2).free == ["0", "1", "0"]
+    assert LocalEngine("", jobs=9).free == ["0", "1"]
+    assert LocalEngine("").threads == 4
 
 
 PLUGIN = """
@@ -253,22 +321,23 @@ register_model("outsider", lambda num_classes, input_size: resnet(num_classes, i
 def test_a_worker_loads_the_plugins_of_its_grid_before_it_trains(
     plugins: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Ray task calls the same function, on a node that does not have the environment of the grid."""
+    """The Ray task gets everything as arguments, because its node does not have the environment of the grid."""
     (tmp_path / "the_plugin.py").write_text(PLUGIN)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.delenv("TEMBED_PLUGINS", raising=False)
-    code, _ = run_on_node(asdict(job(tmp_path, "outsider", plugins)))
-    error = tmp_path / ".grid" / "run.error"
-    assert code == (0 if plugins else FAILED), error.read_text()
-    assert (tmp_path / "run" / "result.json").exists() == bool(plugins)
+    monkeypatch.setenv("TEMBED_PLUGINS", ",".join(plugins))
+    run = one_run(tmp_path, "outsider")
+    environment = engines.worker_environment(run, os.environ["TEMBED_DATA"], 1)
+    monkeypatch.delenv("TEMBED_PLUGINS")
+    ended = engines.run_exit(run, run_on_node(run.prepare(60), environment, str(run.log)))
+    assert ended.status == ("finished" if plugins else "failed"), ended.reason
+    assert run.run.result_path.exists() == bool(plugins)
     if not plugins:
-        assert "unknown model 'outsider'" in error.read_text()
+        assert ended.reason.startswith("unknown model 'outsider'")
 
 
-def test_a_job_names_the_plugins_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEMBED_PLUGINS", "one,two.three")
-    (run,) = locate_runs((Recipe.fast("rn26", "dots").complete(),), tmp_path)
-    assert make_job(run, "", 1, 60.0).plugins == ["one", "two.three"]
+def test_a_task_on_a_node_without_the_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TembedError, match=r"does not see .*: put the runs on a path that all nodes share"):
+        run_on_node([], {}, str(tmp_path / "nowhere" / "log"))
 
 
 @pytest.mark.parametrize(
@@ -296,16 +365,43 @@ def test_the_local_engine_takes_its_threads_from_the_environment(
     assert str(engine).endswith("1 thread each" if expected[1] == 1 else f"{expected[1]} threads each")
 
 
-@pytest.mark.process
-def test_an_estimate_includes_the_start_of_each_run(
-    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_estimate_is_for_the_device_of_the_workers(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert 0.1 < preview.startup_seconds() < 600
-    grid = load_grid(str(mine))
-    runs = locate_runs(grid.recipes, tmp_path)
-    monkeypatch.setattr(preview, "measure_speed", lambda *_: preview.Speed(0.0, 0.0))
-    monkeypatch.setattr(preview, "data_size", lambda *_: preview.DataSize(8, 10, 65, 15, 20))
-    assert "about 1 s of work left" in preview.preview(grid, runs, "root", 1, None)
-    shown = preview.preview(grid, runs, "root", 1, None, startup=60.0)
-    assert f"about {len(runs)} min of work left" in shown
-    assert "with 1 thread per run" in shown
+    measured = []
+
+    def measure_speed(recipe: Recipe, size: object, device: str) -> preview.Speed:
+        measured.append(device)
+        return preview.Speed(train=1.0, evaluate=0.0)
+
+    monkeypatch.setattr(preview, "measure_speed", measure_speed)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("tembed.lab.grid.preview.image_side", lambda recipe, epoch, side: side)
+    line = ["grid", str(mine), "--dry-run", "--threads", "1", "--out", str(tmp_path / "runs")]
+    assert main(line) == 0
+    assert "about 21.7 min of work left, 10.8 min with 2 runs at a time (cuda, 1 thread per run" in (
+        capsys.readouterr().out
+    )  # two runs of 5 epochs of 130 images
+    assert main([*line, "--engine", "ray"]) == 0
+    assert main([*line, "--engine", "ray", "--gpus", "1"]) == 0
+    assert measured == ["cuda", "cpu", "cuda"]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_listed_commands_train_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "some runs.toml"
+    file.write_text(ONE + "seeds = 2\n")
+    line = ["grid", str(file), "--out", str(tmp_path / "my 'runs'")]
+    assert main([*line, "--list", "--checkpoint-seconds", "5"]) == 0
+    commands = capsys.readouterr().out
+    assert commands.count("\n") == 2
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    subprocess.run(["xargs", "-d", "\n", "-P", "2", "-I{}", "sh", "-c", "{}"], input=commands, text=True, check=True)
+    assert main([*line, "--list"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(line) == 0
+    assert "2 of 2 runs are finished, 0 of them by this command" in capsys.readouterr().out

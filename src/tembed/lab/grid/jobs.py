@@ -1,18 +1,20 @@
 """The runs of a grid: their folders, and how far each one is.
 
 Several grids may share one folder of runs. A run is found by its recipe, so a run that another grid or `tembed train`
-started or finished counts too. A grid keeps its own notes about a run (log, last error, progress) beside the runs in
-``.grid``, so run folders look the same no matter what started them.
+started or finished counts too. A grid keeps its own notes about a run (recipe, log, last error, progress) beside the
+runs in ``.grid``, so run folders look the same no matter what started them.
 """
 
 import json
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tembed.common.errors import TembedError
-from tembed.common.files import is_locked, read_json, write_json
+from tembed.common.files import explained, is_locked, read_json, write_json
+from tembed.common.progress import Progress, Rate
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, run_name
 
@@ -34,17 +36,29 @@ class GridRun:
     @property
     def log(self) -> Path:
         """Output of the worker."""
-        return note_path(self.runs, self.name, "log")
+        return self._note("log")
 
     @property
     def progress_path(self) -> Path:
-        """Progress of the worker, as JSON; removed when it exits."""
-        return note_path(self.runs, self.name, "progress")
+        """Progress of the worker: see `ProgressFile`."""
+        return self._note("progress")
 
     @property
     def error(self) -> Path:
         """The last error, until the run is tried again."""
-        return note_path(self.runs, self.name, "error")
+        return self._note("error")
+
+    def _note(self, kind: str) -> Path:
+        return self.runs / ".grid" / f"{self.name}.{kind}"
+
+    def prepare(self, checkpoint_seconds: float) -> list[str]:
+        """Write the recipe to a file, and return the arguments of `tembed` that train it."""
+        path = self._note("recipe.json")
+        with explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, self.recipe.to_json())
+        folder, seconds = str(self.run.folder), f"{checkpoint_seconds:g}"
+        return ["train", "--recipe", str(path), "--out", folder, "--checkpoint-seconds", seconds]
 
     def state(self) -> State:
         """Read from disk on every call. A damaged folder counts as failed."""
@@ -57,14 +71,10 @@ class GridRun:
     def failure(self) -> str | None:
         """The error of a failed run, in one line."""
         try:
-            result = self.run.result
-            if result is not None:
-                float(result["test_accuracy"])
+            if self.run.result is not None:
                 return None
         except TembedError as error:
             return str(error)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return f"{self.run.result_path} was not written by tembed: remove it and run the same command again"
         if not self.error.exists():
             return None
         try:
@@ -92,7 +102,7 @@ class GridRun:
             return 0
 
     def read_progress(self) -> dict[str, Any]:
-        """The worker's last progress note: ``share`` (0 to 1) and numbers to show; empty if there is none."""
+        """What `ProgressFile` wrote last: ``share`` (0 to 1) and numbers to show; empty if there is nothing."""
         try:
             note = json.loads(self.progress_path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -100,9 +110,28 @@ class GridRun:
         return note if isinstance(note, dict) and isinstance(note.get("share"), float) else {}
 
 
-def note_path(runs: Path, name: str, kind: str) -> Path:
-    """The file of one kind of note (log, progress, error) about the run ``name``."""
-    return runs / ".grid" / f"{name}.{kind}"
+class ProgressFile(Progress):
+    """Writes how far the training is to a file once a second, and removes the file at the end."""
+
+    VARIABLE = "TEMBED_PROGRESS"
+    """The environment variable in which a grid names the file to its workers."""
+
+    def __init__(self, path: Path):
+        self.path, self.written = path, 0.0
+        self.rate: Rate | None = None
+
+    def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
+        now = time.monotonic()
+        if task != "training" or now - self.written < 1:
+            return
+        self.written, self.rate = now, self.rate or Rate(done, now)
+        note = {"share": done / total, **numbers, "images_per_second": self.rate.per_second(done, now)}
+        with suppress(OSError):  # such as a full disk
+            self.path.write_text(json.dumps(note), "utf-8")
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
 def locate_runs(recipes: tuple[Recipe, ...], runs: Path) -> list[GridRun]:

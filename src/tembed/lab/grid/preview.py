@@ -1,19 +1,16 @@
 """The runs of a grid as a table, with an estimate of the time that each still needs.
 
-The estimate measures a few real training steps of each network, loss and batch size on this machine, on noise of the
-images' size, and extrapolates. The fastest step counts: it is the time on a machine without other load. A step that
+The estimate measures a few real training steps of each network, loss and batch size on the device that the runs use, on
+noise of the images' size, and extrapolates. The fastest step counts, because other load makes steps slower. A step that
 takes seconds, as with 600 samples, is measured on a few images.
 """
 
-import itertools
-import resource
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tembed.common.errors import TembedError, counted
 from tembed.lab.data.catalogue import dataset
@@ -32,7 +29,7 @@ MEASURED_SECONDS = 1.0
 """How long to repeat a training step, in seconds."""
 SHARES = (0.65, 0.15, 0.20)
 """Train, validation and test of the paper's split."""
-DAY = 86400.0
+UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 @dataclass(frozen=True)
@@ -54,44 +51,29 @@ class Speed:
     evaluate: float
 
 
-def preview(grid: Grid, runs: list[GridRun], root: str, threads: int, jobs: int | None, startup: float = 0.0) -> str:
-    """The table, the total, and warnings.
-
-    ``jobs``: the number of runs at a time, if known. ``startup``: the seconds that a worker needs before it trains.
-    """
+def preview(grid: Grid, runs: list[GridRun], root: str, device: str, threads: int, jobs: int = 1) -> str:
+    """The table and the total, for ``jobs`` runs at a time."""
     torch.set_num_threads(threads)
-    rows, warnings, left = [("run", "state", "epochs", "time left")], {}, []
+    rows, left = [("run", "state", "epochs", "time left")], []
     speeds: dict[object, Speed] = {}
     for run in runs:
-        recipe, state, done = run.recipe, run.state(), run.epochs_done()
-        if state == "finished":
-            rows.append((run.name, state, f"{done}/{recipe.epochs}", "-"))
-            continue
-        key, size = _speed_key(recipe), data_size(recipe, root)
-        if key not in speeds:
-            speeds[key] = measure_speed(recipe, size)
-        left.append(startup + run_seconds(recipe, size, speeds[key], done))
-        rows.append((run.name, state, f"{done}/{recipe.epochs}", duration(left[-1])))
-        if left[-1] > DAY:
-            warnings[key] = f"warning: {_describe(recipe)} needs about {duration(left[-1])} per run"
-    finished = f"{counted(len(runs), 'run')}, {len(runs) - len(left)} of them finished"
-    total = f"{finished}; about {duration(sum(left))} of work left"
-    if jobs is not None and jobs > 1 and left:
-        total += f", {duration(max(sum(left) / jobs, max(left)))} with {jobs} runs at a time"
-    lines = [f"{grid.name}: {grid.about}" if grid.about else grid.name, "", *_aligned(rows), "", total]
+        recipe, state, done, time_left = run.recipe, run.state(), run.epochs_done(), "-"
+        if state != "finished":
+            key, size = _speed_key(recipe), data_size(recipe, root)
+            if key not in speeds:
+                speeds[key] = measure_speed(recipe, size, device)
+            left.append(run_seconds(recipe, size, speeds[key], done))
+            time_left = duration(left[-1])
+        rows.append((run.name, state, f"{done}/{recipe.epochs}", time_left))
+    total = f"{counted(len(runs), 'run')}, {len(runs) - len(left)} of them finished"
     if left:
-        lines.append(
-            f"This is a rough estimate from a few steps on this machine with {counted(threads, 'thread')} per run."
-        )
-    failed = [f"failed before: {run.name}: {reason}" for run in runs if (reason := run.failure())]
-    return "\n".join([*lines, *warnings.values(), *failed])
-
-
-def startup_seconds() -> float:
-    """The time that a worker needs to start Python and load torch, measured by starting one."""
-    with _Stopwatch(resource.RUSAGE_CHILDREN) as watch:
-        subprocess.run([sys.executable, "-c", "import tembed.lab.training.loop"], check=True)
-    return watch.seconds
+        total += f"; about {duration(sum(left))} of work left"
+        if jobs > 1:
+            total += f", {duration(max(sum(left) / jobs, max(left)))} with {jobs} runs at a time"
+        total += f" ({device}, {counted(threads, 'thread')} per run; a rough estimate from a few steps)"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([f"{grid.name}: {grid.about}" if grid.about else grid.name, "", *table, "", total])
 
 
 def data_size(recipe: Recipe, root: str) -> DataSize:
@@ -110,57 +92,41 @@ def data_size(recipe: Recipe, root: str) -> DataSize:
     return DataSize(side, classes, recipe.train_images or counts[0], counts[1], counts[2])
 
 
-def measure_speed(recipe: Recipe, size: DataSize) -> Speed:
+def measure_speed(recipe: Recipe, size: DataSize, device: str = "cpu") -> Speed:
     """Measure some steps of a complete recipe with torch's current number of threads."""
-    model = build(recipe, size.classes, size.side).train()
+    model = build(recipe, size.classes, size.side).to(device)
     optimizer, loss = make_optimizer(recipe, model), EmbeddingLoss(recipe.weight or 0.0)
 
-    def step(count: int) -> float:
-        images = torch.randn(count, 3, size.side, size.side).contiguous(memory_format=torch.channels_last)
-        labels = torch.randint(size.classes, (count,))
-        with _Stopwatch() as watch:
-            optimizer.zero_grad()
-            loss(model(images), labels).backward()
-            optimizer.step()
-        return watch.seconds
+    def train(images: Tensor, labels: Tensor) -> None:
+        optimizer.zero_grad()
+        loss(model.train()(images), labels).backward()
+        optimizer.step()
 
-    few = min(4, recipe.batch_size)
-    per_image = [step(2) / 2, step(few) / few]  # the first step also initialises lazily
-    slow = min(per_image) * recipe.batch_size > 5 * MEASURED_SECONDS  # then a few images are enough
-    if not slow:
-        seconds, per_image = 0.0, []
-        while seconds < MEASURED_SECONDS or len(per_image) < 3:
-            per_image.append(step(recipe.batch_size) / recipe.batch_size)
-            seconds += per_image[-1] * recipe.batch_size
-    return Speed(min(per_image), _evaluation_seconds(model, size, slow))
+    @torch.no_grad()
+    def evaluate(images: Tensor, labels: Tensor) -> None:
+        model.eval()(images)
 
+    def seconds(work: Callable[[Tensor, Tensor], None], count: int) -> float:
+        """Per image, for a batch of this size."""
+        images = torch.randn(count, 3, size.side, size.side).to(device, memory_format=torch.channels_last)
+        labels = torch.randint(size.classes, (count,)).to(device)
+        start = time.perf_counter()
+        work(images, labels)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / count
 
-@torch.no_grad()
-def _evaluation_seconds(model: torch.nn.Module, size: DataSize, slow: bool) -> float:
-    model.eval()
-    count = 4 if slow else EVAL_BATCH // 4
-    images = torch.randn(count, 3, size.side, size.side).contiguous(memory_format=torch.channels_last)
-    with _Stopwatch() as watch:
-        model(images)
-    return watch.seconds / count
+    def fastest(work: Callable[[Tensor, Tensor], None], batch: int) -> float:
+        few = min(4, batch)
+        times = [seconds(work, 2), seconds(work, few)]  # the first step also initialises lazily
+        if times[1] * batch > 5 * MEASURED_SECONDS:
+            return min(times)
+        end, times = time.monotonic() + MEASURED_SECONDS, []
+        while time.monotonic() < end or len(times) < 3:
+            times.append(seconds(work, batch))
+        return min(times)
 
-
-class _Stopwatch:
-    """Wall time, or CPU time if that is smaller: then other processes used the machine meanwhile."""
-
-    def __init__(self, whose: int = resource.RUSAGE_SELF):
-        self.whose = whose
-
-    def _times(self) -> tuple[float, float]:
-        used = resource.getrusage(self.whose)
-        return time.perf_counter(), used.ru_utime + used.ru_stime
-
-    def __enter__(self) -> "_Stopwatch":
-        self.start = self._times()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = min(end - start for start, end in zip(self.start, self._times(), strict=True))
+    return Speed(fastest(train, recipe.batch_size), fastest(evaluate, EVAL_BATCH // 4))
 
 
 def run_seconds(recipe: Recipe, size: DataSize, speed: Speed, epochs_done: int = 0) -> float:
@@ -177,24 +143,9 @@ def _speed_key(recipe: Recipe) -> tuple[object, ...]:
     return (recipe.data, recipe.batch_size, recipe.optimizer, *sorted(recipe.model_options().items()), recipe.model)
 
 
-def _describe(recipe: Recipe) -> str:
-    """A short description by which the user recognises a recipe."""
-    maximizer = "" if recipe.maximizer in (None, "bn-relu") else f" with {recipe.maximizer}"
-    samples = " (600 samples per pixel)" if recipe.maximizer == "perturbed-sampled" else ""
-    return f"{recipe.model}{maximizer}{samples} on {recipe.data}, batch {recipe.batch_size}, {recipe.epochs} epochs,"
-
-
 def duration(seconds: float) -> str:
-    """Two units at most: ``3 d 4 h``, ``2 h 5 min``, ``40 s``."""
-    units = [("d", DAY), ("h", 3600.0), ("min", 60.0), ("s", 1.0)]
-    for (name, size), (smaller, small_size) in itertools.pairwise(units):
-        if seconds >= size:
-            whole, rest = divmod(round(seconds / small_size), round(size / small_size))
-            return f"{whole} {name} {rest} {smaller}" if rest and whole < 100 else f"{whole} {name}"
+    """Such as ``3.2 days``, ``5.1 h`` or ``40 s``."""
+    for unit, size in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
     return f"{max(1, round(seconds))} s"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows as lines with aligned columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

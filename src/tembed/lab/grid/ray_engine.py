@@ -2,27 +2,24 @@
 
 Each run is a Ray task that starts the same worker process as the local engine and waits for it, so that the number of
 threads is set before torch is loaded. When a node is lost, its runs resume on another node from their last checkpoints.
-When the grid ends, for whatever reason, Ray ends its tasks, and the workers save and stop.
+When the grid is stopped, the workers save and stop. When it is killed, Ray ends its tasks, and the workers with them.
 """
 
 import logging
 import os
 import socket
 import time
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import TembedError, first_line
-from tembed.lab.grid.engines import RunExit, make_job, run_exit
-from tembed.lab.grid.grid_worker import GridJob, request_stop, start_worker
+from tembed.lab.grid.engines import RunExit, request_stop, run_exit, start_worker, worker_environment
 from tembed.lab.grid.jobs import GridRun
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for an answer from the cluster's address."""
 START = "RAY_AUTH_MODE=token ray start --head"
 """Starts a cluster with a token. Ray listens to all interfaces, and without a token whoever reaches it runs code."""
-NO_SUCH_FOLDER = -1000
-"""Returned instead of an exit code by a task on a node that does not see the folder of runs."""
 
 
 class RayEngine:
@@ -61,8 +58,11 @@ class RayEngine:
         return True  # Ray keeps the queue
 
     def start(self, run: GridRun) -> None:
-        job = asdict(make_job(run, self.root, self.threads, self.checkpoint_seconds, self.gpus))
-        self.running[self.remote.options(name=run.name).remote(job)] = run
+        device = ["cuda", "--devices", str(max(1, int(self.gpus)))] if self.gpus else ["cpu"]
+        arguments = [*run.prepare(self.checkpoint_seconds), "--accelerator", *device]
+        environment = worker_environment(run, self.root, self.threads)
+        task = self.remote.options(name=run.name).remote(arguments, environment, str(run.log))
+        self.running[task] = run
 
     def poll(self) -> list[RunExit]:
         if not self.running:
@@ -73,19 +73,14 @@ class RayEngine:
     def _exit(self, reference: Any, run: GridRun) -> RunExit:
         errors = self.ray.exceptions
         try:
-            code, node = self.ray.get(reference)
+            return run_exit(run, self.ray.get(reference))
         except errors.TaskCancelledError:
             return RunExit(run, "stopped")
         except errors.RayTaskError as error:
             reason = first_line(error.cause if error.cause is not None else error)
-            run.record_failure(f"the task failed on its node: {reason}")
-            return RunExit(run, "failed", run.failure() or reason)
+            return RunExit(run, "failed", f"the task failed on its node: {reason}")
         except errors.RayError as error:
             return RunExit(run, "stopped" if self.stopping else "lost", type(error).__name__)
-        if code == NO_SUCH_FOLDER:
-            run.record_failure(f"{node} does not see {run.runs}: put the runs on a path that all nodes share")
-            return RunExit(run, "failed", run.failure() or "")
-        return run_exit(run, code)
 
     def stop(self, kill: bool = False) -> None:
         self.stopping = True
@@ -130,16 +125,16 @@ def check_reachable(address: str) -> None:
         ) from None
 
 
-def run_on_node(plain: dict[str, Any]) -> tuple[int, str]:
-    """The Ray task: runs a worker on its node, and returns the exit code and the node's name."""
-    job, node = GridJob(**plain), socket.gethostname()
-    if not job.log.parent.is_dir():
-        return NO_SUCH_FOLDER, node
-    process = start_worker(job)
+def run_on_node(arguments: list[str], environment: dict[str, str], log: str) -> int:
+    """The Ray task: runs a worker on its node, and returns its exit code."""
+    folder = Path(log).parent
+    if not folder.is_dir():
+        raise TembedError(f"{socket.gethostname()} does not see {folder}: put the runs on a path that all nodes share")
+    process = start_worker(arguments, environment, Path(log))
     try:
         while process.poll() is None:
             time.sleep(0.1)
     finally:  # on cancellation, wait until the worker has saved
         request_stop(process)
         process.wait()
-    return process.returncode, node
+    return process.returncode

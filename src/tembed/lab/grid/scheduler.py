@@ -5,14 +5,13 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tembed.common.errors import TembedError
 from tembed.common.files import explained
 from tembed.common.progress import Progress
 from tembed.lab.grid.engines import Engine, RunExit
 from tembed.lab.grid.jobs import GridRun
 
 POLL_SECONDS = 0.2
-HIDDEN = ("share", "seconds_left")
-"""Numbers of a progress note that are not printed beside the bar: the bar itself shows them."""
 MAX_LOSSES = 5
 """How often a run may lose its machine before it counts as failed."""
 
@@ -115,16 +114,15 @@ class Scheduler:
             elif run.state() in ("finished", "failed"):  # meanwhile, by another grid
                 self._enqueue(run)
             else:
-                self._check_log(run)
-                self.engine.start(run)
-                self.running.append(run)
+                self._start(run)
         self._show()
 
-    def _check_log(self, run: GridRun) -> None:
+    def _start(self, run: GridRun) -> None:
+        self.running.append(run)
         try:
-            run.log.open("a").close()
-        except OSError as error:
-            self.progress.say(f"warning: {run.name} has no log: {run.log} cannot be written ({error.strerror})")
+            self.engine.start(run)
+        except TembedError as error:
+            self._handle_exit(RunExit(run, "failed", str(error)))
 
     def _handle_exit(self, ended: RunExit) -> None:
         run = ended.run
@@ -146,10 +144,11 @@ class Scheduler:
             self.progress.say(f"{run.name} lost its machine ({ended.reason}); resuming it elsewhere")
             self.waiting.append(run)
         else:
-            if ended.status == "lost":
-                run.record_failure(f"lost its machine {MAX_LOSSES + 1} times, the last time: {ended.reason}")
-            self.outcome.failed[run] = ended.reason
-            self.progress.say(f"{run.name} failed: {ended.reason}")
+            lost = f"lost its machine {MAX_LOSSES + 1} times, the last time: " if ended.status == "lost" else ""
+            reason = lost + ended.reason
+            run.record_failure(reason)
+            self.outcome.failed[run] = reason
+            self.progress.say(f"{run.name} failed: {reason}")
 
     def _wait_for_other(self, run: GridRun) -> None:
         self.elsewhere.append(run)
@@ -184,4 +183,4 @@ class Scheduler:
             self.progress.drop(name)
         self.shown = set(running)
         for name, note in running.items():
-            self.progress.update(name, note["share"], 1.0, **{k: v for k, v in note.items() if k not in HIDDEN})
+            self.progress.update(name, note.pop("share"), 1.0, **note)

@@ -1,5 +1,6 @@
 """Turns SIGTERM, SIGHUP and Ctrl-C into a request that the loop checks: a run stops between steps, not within one."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_WITH_INPUT = "TEMBED_STOP_WITH_INPUT"
+"""Environment variable of a process that is to stop when its standard input closes."""
 
 
 class Stopped(Exception):
@@ -46,3 +49,15 @@ def listening(request: StopRequest | None = None) -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def stop_with_input() -> None:
+    """If `STOP_WITH_INPUT` is set, stop as after SIGTERM when the process at the other end of our input ends."""
+    if os.environ.pop(STOP_WITH_INPUT, None):  # not for the processes that this one starts
+        threading.Thread(target=_wait_for_end_of_input, daemon=True).start()
+
+
+def _wait_for_end_of_input() -> None:
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
