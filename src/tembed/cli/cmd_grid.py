@@ -45,7 +45,7 @@ class GridCommand:
     cpus: int | None = None
     """ray: CPUs per run (1)"""
     gpus: float | None = None
-    """ray: GPUs per run (0)"""
+    """ray: GPUs per run (0), at most 1; several runs can share one"""
     checkpoint_seconds: float = 60.0
     """seconds between two checkpoints within an epoch"""
     quiet: bool = False

@@ -1,8 +1,9 @@
-"""One of two real processes that check synced batch normalisation: ``python peers.py RANK PORT FILE``."""
+"""One of two real processes that check synced batch normalisation: ``python peers.py RANK STORE FILE``."""
 
 import copy
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,12 +16,12 @@ from tembed.maximizers.bn_relu import BNReLU
 SHARES = (3, 2)
 
 
-def errors(kind: type[nn.BatchNorm2d], rank: int) -> dict[str, float]:
+def errors(kind: Callable[[int], nn.Module], rank: int) -> dict[str, float]:
     """The largest difference from torch's BN on the whole batch, for everything that a step computes, in float64."""
     torch.manual_seed(0)
     whole = kind(4).double()
-    nn.init.normal_(whole.weight)
-    nn.init.normal_(whole.bias)
+    for parameter in whole.parameters():
+        nn.init.normal_(parameter)
     mine = nn.Sequential(copy.deepcopy(whole))
     synchronise(mine)
     names = list(mine.state_dict())

@@ -32,8 +32,9 @@ BUSY, FAILED, STOPPED = 75, 1, 143
 class GridJob:
     """Everything that a worker needs to know, as plain values.
 
-    ``threads`` affects the last bits of a result, so every engine sets it. ``gpus``: how many the engine reserved; None
-    leaves the choice to the machine. ``plugins``: the user's modules to import before the recipe is read.
+    ``threads`` affects the last bits of a result, so every engine sets it. ``gpus``: the part of a GPU that
+    the engine reserved; None leaves the choice to the machine. ``plugins``: the user's modules to import before the
+    recipe is read.
     """
 
     recipe: dict[str, Any]
@@ -131,7 +132,7 @@ def execute(job: GridJob, run: GridRun) -> int:
             run.recipe,
             run.run.folder,
             root=job.root,
-            hardware=Hardware(*_devices(job.gpus)),
+            hardware=Hardware(_accelerator(job.gpus), devices=1),
             progress=progress,
             checkpoint_seconds=job.checkpoint_seconds,
         )
@@ -179,11 +180,10 @@ class ProgressFile(Lines):
                 temporary.unlink(missing_ok=True)
 
 
-def _devices(gpus: float | None) -> tuple[Literal["auto", "cpu", "cuda"], int]:
-    """Accelerator and number of devices; a fraction of a GPU counts as one device."""
+def _accelerator(gpus: float | None) -> Literal["auto", "cpu", "cuda"]:
     if gpus is None:
-        return "auto", 1
-    return ("cuda", max(1, int(gpus))) if gpus else ("cpu", 1)
+        return "auto"
+    return "cuda" if gpus else "cpu"
 
 
 def _stop_when_input_closes() -> None:

@@ -37,8 +37,8 @@ class RayEngine:
         threads: int | None = None,
         checkpoint_seconds: float = 60.0,
     ):
-        if cpus < 1 or gpus < 0:
-            raise TembedError(f"`cpus` is {cpus} and `gpus` is {gpus}; a run needs at least 1 CPU, and 0 GPUs or more")
+        if cpus < 1 or not 0 <= gpus <= 1:
+            raise TembedError(f"`cpus` is {cpus} and `gpus` is {gpus}; a run needs at least 1 CPU, and at most 1 GPU")
         self.ray = connect(address)
         self.root, self.cpus, self.gpus, self.checkpoint_seconds = root, cpus, gpus, checkpoint_seconds
         self.threads = threads or cpus

@@ -48,7 +48,8 @@ def start_processes(hardware: Hardware, arguments: list[str]) -> int:
             nproc_per_node=hardware.devices or 1,
             run_id=uuid.uuid4().hex,
             rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
+            rdzv_endpoint=str(Path(folder, "rendezvous")),
+            rdzv_configs={"store_type": "file"},  # the launcher unpickles its content, so nobody else may write it
             local_addr="localhost",
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(folder),
