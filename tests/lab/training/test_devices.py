@@ -105,12 +105,27 @@ def test_a_run_whose_launcher_is_killed_stops_and_resumes_with_torchrun(tmp_path
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert Run.open(out).result is None
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line += ["-m", "tembed", "train", *LINE.split(), "--out", str(out), "--quiet"]
-    done = subprocess.run(line, env=_environment(worlds), capture_output=True, text=True, timeout=TIMEOUT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("test accuracy") == 1
+    said = _torchrun(worlds, "-m", "tembed", "train", *LINE.split(), "--out", str(out), "--quiet")
+    assert said.count("test accuracy") == 1
     assert len(json.loads((out / "environment.json").read_text())["starts"]) == 2
+
+
+SCRIPT = """
+import sys
+import tembed
+recipe = tembed.Recipe("rn20", "dots", epochs=1, batch_size=30)
+run = tembed.train(recipe, sys.argv[1], hardware=tembed.Hardware(accelerator="cpu"))
+print("accuracy", run.result["test_accuracy"])
+"""
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_script_has_the_finished_run_in_every_process(tmp_path: Path, worlds: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    said = _torchrun(worlds, str(script), str(tmp_path / "run"))
+    assert said.count("accuracy") == 2
 
 
 @pytest.mark.process
@@ -269,6 +284,14 @@ def _command(out: Path, root: Path, *more: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _torchrun(root: Path, *arguments: str) -> str:
+    """What two processes print."""
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    done = subprocess.run(line, env=_environment(root), capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _errors(said: str) -> list[str]:

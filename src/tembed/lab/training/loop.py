@@ -296,6 +296,7 @@ class Training:
         """Test the best epoch's weights, once."""
         self.model.load_state_dict(self.state.best)
         self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.network))
+        self.group.broadcast(True)  # the others return when the result is written
 
     def save(self) -> None:
         """Make the state the newest checkpoint."""
