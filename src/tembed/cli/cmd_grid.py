@@ -51,7 +51,7 @@ class GridCommand:
     cpus: int | None = None
     """ray: CPUs per run (1)"""
     gpus: float | None = None
-    """ray: GPUs per run (0)"""
+    """ray: GPUs per run (0); with a fraction, runs share one"""
     checkpoint_seconds: float = 60.0
     """seconds between two checkpoints within an epoch"""
     quiet: bool = False

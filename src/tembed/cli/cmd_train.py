@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +13,7 @@ import tyro
 from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
 from tembed.common.errors import TembedError, first_line
 from tembed.common.plugins import name_plugins
-from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
+from tembed.lab.training.hardware import Hardware, is_first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.settings import Constants
@@ -73,23 +72,26 @@ class Train:
 
 
 def main(arguments: list[str]) -> int:
-    code = train_command(arguments)
-    if under_torchrun():
-        # The threads of the process group can abort a process while Python shuts down, and torchrun would report a
-        # failure of a run that is complete.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
-
-
-def train_command(arguments: list[str]) -> int:
     stop_with_input()
     command = parse(arguments)
     from tembed.models.foreign import user_module
 
     if command.recipe_file is None and (module := user_module(command.settings.model)):
         name_plugins([module])  # the user named it on this command
+    if under_torchrun():
+        from tembed.lab.training.torchrun import run_as_worker
+
+        run_as_worker(lambda: train_here(command))
+    hardware = command.hardware.complete()
+    if (hardware.devices or 1) > 1 and hardware.nodes == 1:
+        from tembed.lab.training.torchrun import start_processes
+
+        return start_processes(hardware, arguments)
+    return train_here(command)
+
+
+def train_here(command: Train) -> int:
+    """Train in this process, print the result, and return the exit code."""
     from tembed.lab.training.environment import keep_freed_memory
     from tembed.lab.training.loop import train
     from tembed.lab.training.stopping import Stopped
@@ -107,8 +109,8 @@ def train_command(arguments: list[str]) -> int:
     except Stopped as stopped:
         from tembed.cli.main import fail
 
-        return fail(str(stopped), code=128 + stopped.number)
-    if not first_process(command.hardware):
+        return fail(str(stopped), 128 + stopped.number) if is_first_process() else 128 + stopped.number
+    if not is_first_process():
         return 0
     result = run.result
     assert result is not None

@@ -1,4 +1,4 @@
-"""One of two real processes that check synced batch normalisation: ``python peers.py RANK PORT FILE``."""
+"""One of two real processes that check synced batch normalisation: ``python peers.py RANK STORE FILE``."""
 
 import copy
 import json

@@ -1,21 +1,22 @@
 """Several processes compute the same as one, and end together."""
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.kills import TIMEOUT, fingerprint
+from support.kills import TIMEOUT
 
 from tembed.common.errors import TembedError
+from tembed.common.files import locked
 from tembed.common.progress import Progress
 from tembed.lab.training.evaluation import evaluate_batches
 from tembed.lab.training.hardware import Hardware
@@ -43,78 +44,107 @@ class Losses(Progress):
             self.means.append(numbers["loss"])
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> tuple[Run, list[float]]:
-    """21 steps by two processes, in batches of 9 and 6: shares of 4 and 5, and of 3 and 3."""
-    seen = Losses()
-    hardware = dataclasses.replace(DOUBLE, devices=2)
-    run = train(RECIPE, tmp_path_factory.mktemp("pair") / "run", root=worlds, hardware=hardware, progress=seen)
-    return run, seen.means
-
-
 @pytest.mark.process
 @pytest.mark.slow
-def test_two_processes_compute_the_same_as_one(pair: tuple[Run, list[float]], tmp_path: Path) -> None:
-    """In double precision, because Adam turns the rounding errors of zero gradients into full steps."""
-    seen = Losses()
-    alone = train(RECIPE, tmp_path / "run", hardware=DOUBLE, progress=seen)
-    run, means = pair
-    assert len(means) == 21
-    assert means == pytest.approx(seen.means, rel=1e-6)
-    assert [r["val_accuracy"] for r in run.metrics] == [r["val_accuracy"] for r in alone.metrics]
-    shares = [r["variance_share"] for r in alone.metrics]
-    assert [r["variance_share"] for r in run.metrics] == pytest.approx(shares, rel=1e-3)
-    ours, theirs = load(run.folder).state_dict(), load(alone.folder).state_dict()
-    assert list(ours) == list(theirs)
-    for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-5)
+def test_two_processes_stopped_and_killed_on_the_way_compute_the_same_as_one(tmp_path: Path, worlds: Path) -> None:
+    """21 steps in batches of 9 and 6: shares of 4 and 5, and of 3 and 3.
 
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_the_run_records_its_hardware(pair: tuple[Run, list[float]]) -> None:
-    said = summary(pair[0])["environment"]
-    assert (said["accelerator"], said["devices"], said["nodes"], said["strategy"]) == ("cpu", 2, 1, "ddp")
-    assert (said["precision"], said["compiled"]) == ("64-true", False)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_a_run_that_is_stopped_and_then_loses_a_process_resumes_to_the_same_end(
-    pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path
-) -> None:
-    out = tmp_path / "run"
+    In double precision, because Adam turns the rounding errors of zero gradients into full steps.
+    """
+    out = tmp_path / "pair"
     process = _command(out, worlds)
     _wait_for_steps(process, out)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=TIMEOUT)[1]
-    assert (process.returncode, "run the same command again" in said) == (128 + signal.SIGTERM, True), said
+    assert process.returncode == 128 + signal.SIGTERM, said
+    (line,) = _errors(said)
+    assert line.startswith("tembed: error: stopped and saved after step ")
+
     process = _command(out, worlds)
     _wait_for_steps(process, out)
     workers = _children(process.pid)
     assert len(workers) == 2
     os.kill(workers[1], signal.SIGKILL)
     said = process.communicate(timeout=TIMEOUT)[1]
-    assert process.returncode == 2
-    assert "process 1 of 2 was killed by SIGKILL" in said
-    assert "Traceback" not in said
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert process.returncode == 2, said
+    (line,) = _errors(said)
+    assert line.startswith("tembed: error: process 1 of 2 was killed by SIGKILL, which ended the run")
+    assert not any(map(_is_alive, workers))
     assert Run.open(out).result is None
+
     process = _command(out, worlds)
     said = process.communicate(timeout=TIMEOUT)[1]
     assert process.returncode == 0, said
-    assert fingerprint(out) == fingerprint(pair[0].folder)
+    assert not _errors(said)
+
+    run, alone = Run.open(out), train(RECIPE, tmp_path / "alone", hardware=DOUBLE)
+    for name in ("loss", "head", "patches", "val_accuracy", "val_head", "val_patches"):
+        assert [r[name] for r in run.metrics] == pytest.approx([r[name] for r in alone.metrics], rel=1e-6), name
+    shares = [r["variance_share"] for r in alone.metrics]
+    assert [r["variance_share"] for r in run.metrics] == pytest.approx(shares, rel=1e-3)
+    ours, theirs = load(run.folder).state_dict(), load(alone.folder).state_dict()
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-5)
+    said = summary(run)["environment"]
+    assert (said["accelerator"], said["devices"], said["nodes"], said["strategy"]) == ("cpu", 2, 1, "ddp")
+    assert (said["precision"], said["compiled"]) == ("64-true", False)
 
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_torchrun_starts_the_same_run(pair: tuple[Run, list[float]], tmp_path: Path, worlds: Path) -> None:
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    line += ["-m", "tembed.cli.main", "train", *LINE.split(), "--out", str(tmp_path / "run"), "--quiet"]
-    done = subprocess.run(line, env=_environment(worlds), capture_output=True, text=True, timeout=TIMEOUT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("test accuracy") == 1
-    assert fingerprint(tmp_path / "run") == fingerprint(pair[0].folder)
+def test_a_run_whose_launcher_is_killed_stops_and_resumes_with_torchrun(tmp_path: Path, worlds: Path) -> None:
+    out = tmp_path / "run"
+    process = _command(out, worlds)
+    _wait_for_steps(process, out)
+    workers = _children(process.pid)
+    process.kill()
+    process.communicate(timeout=TIMEOUT)
+    deadline = time.monotonic() + 60
+    while any(map(_is_alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert Run.open(out).result is None
+    said = _torchrun(worlds, "-m", "tembed", "train", *LINE.split(), "--out", str(out), "--quiet")
+    assert said.count("test accuracy") == 1
+    assert len(json.loads((out / "environment.json").read_text())["starts"]) == 2
+
+
+SCRIPT = """
+import sys
+import tembed
+recipe = tembed.Recipe("rn20", "dots", epochs=1, batch_size=30)
+run = tembed.train(recipe, sys.argv[1], hardware=tembed.Hardware(accelerator="cpu"))
+print("accuracy", run.result["test_accuracy"])
+"""
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_script_has_the_finished_run_in_every_process(tmp_path: Path, worlds: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    said = _torchrun(worlds, str(script), str(tmp_path / "run"))
+    assert said.count("accuracy") == 2
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_an_error_of_the_processes_is_shown_once(tmp_path: Path, worlds: Path) -> None:
+    """All of them find that there is no such dataset; only the first finds that the folder is in use."""
+    process = _command(tmp_path / "run", worlds, "--data", "no-such-dataset")
+    said = process.communicate(timeout=TIMEOUT)[1]
+    assert process.returncode == 2, said
+    (line,) = said.splitlines()
+    assert line.startswith("tembed: error: ")
+    assert "no-such-dataset" in line
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run" / "lock"):
+        process = _command(tmp_path / "run", worlds)
+        said = process.communicate(timeout=TIMEOUT)[1]
+    assert process.returncode == 2, said
+    (line,) = said.splitlines()
+    assert "is in use by another process" in line
 
 
 def test_evaluation_counts_each_image_once() -> None:
@@ -191,7 +221,11 @@ def test_half_precision_and_compilation_train_nearly_alike(
         (Hardware(strategy="fsdp"), "`strategy` is 'fsdp'; it must be one of ddp"),  # type: ignore[arg-type]
         (Hardware(precision="8-true"), "`precision` is '8-true'; it must be one of 32-true, "),  # type: ignore[arg-type]
         (Hardware(accelerator="cpu", precision="16-mixed"), "16-mixed is for GPUs"),
-        (Hardware(accelerator="cpu", devices=2, nodes=2), "on each machine set MASTER_ADDR"),
+        (Hardware(accelerator="cpu", devices=8), "with torchrun --nproc-per-node 8 SCRIPT.py, or with -m tembed train"),
+        (
+            Hardware(accelerator="cpu", devices=2, nodes=3),
+            "on each machine with torchrun --nnodes 3 .* SCRIPT",
+        ),
     ],
 )
 def test_missing_hardware_gives_a_one_line_error(hardware: Hardware, said: str, tmp_path: Path) -> None:
@@ -241,15 +275,28 @@ def _environment(root: Path) -> dict[str, str]:
     return os.environ | {"TEMBED_DATA": str(root), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def _command(out: Path, root: Path) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "tembed.cli.main", "train", *LINE.split(), "--devices", "2", "--out", str(out)]
+def _command(out: Path, root: Path, *more: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "tembed", "train", *LINE.split(), "--devices", "2", "--out", str(out)]
     return subprocess.Popen(
-        [*line, "--checkpoint-seconds", "0"],
+        [*line, "--checkpoint-seconds", "0", *more],
         env=_environment(root),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _torchrun(root: Path, *arguments: str) -> str:
+    """What two processes print."""
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    done = subprocess.run(line, env=_environment(root), capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _errors(said: str) -> list[str]:
+    """The lines that are not progress."""
+    return [line for line in said.splitlines() if not line.startswith(("training ", "epoch ", "resuming "))]
 
 
 def _wait_for_steps(process: subprocess.Popen[str], out: Path) -> None:
@@ -279,52 +326,9 @@ def _children(pid: int) -> list[int]:
     return [found[rank] for rank in sorted(found)]
 
 
-def _is_alive(pid: str) -> bool:
+def _is_alive(pid: int) -> bool:
     """Whether a process runs. In a container whose first process reaps no others, it stays as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def listening_addresses(pids: Sequence[int]) -> set[str]:
-    """The hexadecimal addresses to which these processes listen."""
-    inodes = set()
-    for pid in pids:
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):
-                inodes.add(os.readlink(link))
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                found.add(fields[1].partition(":")[0])
-    return found
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_processes_of_one_machine_are_reached_by_nobody_else_and_leave_nothing(
-    tmp_path: Path, worlds: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They listen to the loopback interface only, 127.0.0.1, and meet at a file that is gone afterwards."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    process = _command(tmp_path / "run", worlds)
-    deadline = time.monotonic() + TIMEOUT
-    while not (tmp_path / "run" / "environment.json").exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    (meeting,) = temporary.glob("tembed-*/store")
-    assert meeting.parent.stat().st_mode & 0o077 == 0
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    assert len(children) == 2
-    assert listening_addresses([process.pid, *map(int, children)]) == {"0100007F"}
-    process.kill()
-    process.communicate(timeout=TIMEOUT)
-    while any(map(_is_alive, children)) or list(temporary.glob("tembed-*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -2,16 +2,10 @@
 
 import dataclasses
 import os
-import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from tembed.common.errors import TembedError
-
-MEETING_PLACE = "TEMBED_MEETING_PLACE"
-"""Environment variable with the file at which the processes that a launcher started on one machine find each other."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +65,26 @@ class Hardware:
         return {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
 
 
-def leave_meeting_place(environment: Mapping[str, str]) -> None:
-    """Remove the folder of the file at which the processes met, if there is one."""
-    if MEETING_PLACE in environment:
-        shutil.rmtree(Path(environment[MEETING_PLACE]).parent, ignore_errors=True)
-
-
 def under_torchrun() -> bool:
     """Whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def first_process(hardware: Hardware) -> bool:
-    """Whether this process prints the result: the first of those that torchrun or several machines started."""
-    if under_torchrun():
-        return os.environ.get("RANK") == "0"
-    return (hardware.nodes or 1) == 1 or os.environ.get("NODE_RANK") == "0"
+def is_first_process() -> bool:
+    """Whether this process reports: the only one, or the first of those that torchrun started."""
+    return not under_torchrun() or os.environ["RANK"] == "0"
+
+
+def check_started(full: Hardware) -> None:
+    """Raise `TembedError` with the command to use if a complete `Hardware` needs more processes than this one."""
+    if full.world == 1 or under_torchrun():
+        return
+    several = (full.nodes or 1) > 1
+    machines = f"--nnodes {full.nodes} --rdzv-backend c10d --rdzv-endpoint HOST:PORT " if several else ""
+    raise TembedError(
+        f"{full.world} devices need as many processes: start them{' on each machine' if several else ''} with torchrun "
+        f"{machines}--nproc-per-node {full.devices} SCRIPT.py, or with -m tembed train ... in place of SCRIPT.py"
+    )
 
 
 def _counts(asked: Hardware) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -21,11 +22,10 @@ from tembed.lab.data.batches import Batches
 from tembed.lab.training.averaging import Averaging
 from tembed.lab.training.compiling import compile_stages
 from tembed.lab.training.evaluation import Evaluation, evaluate_batches
-from tembed.lab.training.hardware import Hardware, first_process, under_torchrun
+from tembed.lab.training.hardware import Hardware, check_started, is_first_process
 from tembed.lab.training.inputs import Inputs, balancing_weights, load_inputs
-from tembed.lab.training.launcher import Job, launch
 from tembed.lab.training.optimizers import make_optimizer
-from tembed.lab.training.process_group import ConnectionLost, ProcessGroup, is_connection_error, join_process_group
+from tembed.lab.training.process_group import ProcessGroup, join_process_group
 from tembed.lab.training.recalibration import recalibrate, recalibrates, staleness_warning
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, default_folder
@@ -62,43 +62,42 @@ def train(
         recipe: what to train.
         out: the run folder; by default ``runs/<run_name(recipe)>``.
         root: where datasets are stored; by default ``$TEMBED_DATA``, else the user's cache folder.
-        hardware: what to train on; by default one process, on a GPU if there is one. With several devices, each
-            has its own process; a process that torchrun started is one of them.
+        hardware: what to train on; by default one process, on a GPU if there is one. Several devices need a process
+            each, which torchrun starts: this call then does the share of one of them.
         progress: the observer of the run; by default nothing is shown.
         checkpoint_seconds: how often to save within an epoch.
 
     Raises `Stopped` after SIGTERM or Ctrl-C, once the state is saved.
     """
     given, recipe, hardware = recipe, recipe.complete(root), (hardware or Hardware()).complete()
-    if given.split != recipe.split == "official" and progress is not None and first_process(hardware):
+    if given.split != recipe.split == "official" and progress is not None and is_first_process():
         progress.say(f"{recipe.data} is split by its own folders; --split paper would pool them")
     if recipe.freeze and hardware.precision == "64-true":
         raise TembedError("`precision` 64-true does not go with `freeze`, whose features are cached in half precision")
+    check_started(hardware)
     folder = Path(out) if out is not None else default_folder(recipe)
-    job = Job(recipe, folder, root, hardware, checkpoint_seconds)
-    if hardware.world > 1 and not under_torchrun():
-        launch(job, progress or Progress())
-    else:
-        train_in_this_process(job, progress or Progress())
+    group = join_process_group(hardware)
+    with group.connected():
+        _train(
+            Job(recipe, folder, root, hardware, checkpoint_seconds),
+            group,
+            (progress or Progress()) if group.is_first else Progress(),
+        )
     return Run(folder)
 
 
-def train_in_this_process(job: Job, progress: Progress) -> None:
-    """Do this process's share of a run, or all of it if this is the only process."""
-    group = join_process_group(job.hardware)
-    try:
-        _train(job, group, progress if group.is_first else Progress())
-    except RuntimeError as error:
-        if group.world == 1 or not is_connection_error(error):
-            raise
-        raise ConnectionLost(
-            f"process {group.rank} of {group.world} lost its connection to the others: one of them ended, or the "
-            "network failed; run the same command again to resume from the last checkpoint"
-        ) from None
+@dataclass(frozen=True)
+class Job:
+    """The arguments of `train`, complete."""
+
+    recipe: Recipe
+    out: Path
+    root: str | Path | None
+    hardware: Hardware
+    checkpoint_seconds: float
 
 
 def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
-    stop = StopRequest()
     recipe, run = job.recipe, Run(job.out)
     # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
     inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
@@ -113,7 +112,7 @@ def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
                 progress.say(
                     f"warning: {run.folder} is on a file system without locks: start no second process in that folder"
                 )
-        stack.enter_context(listening(stop))
+        stop = stack.enter_context(listening())
         stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
         if group.is_first:
             try:
@@ -297,6 +296,7 @@ class Training:
         """Test the best epoch's weights, once."""
         self.model.load_state_dict(self.state.best)
         self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.network))
+        self.group.broadcast(True)  # the others return when the result is written
 
     def save(self) -> None:
         """Make the state the newest checkpoint."""

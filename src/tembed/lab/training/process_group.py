@@ -2,8 +2,8 @@
 
 import inspect
 import logging
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tembed.common.errors import TembedError, first_line
-from tembed.lab.training.hardware import MEETING_PLACE, Hardware, under_torchrun
+from tembed.lab.training.hardware import Hardware, under_torchrun
 from tembed.models.network import Output
 
 Forward = Callable[[Tensor], Output]
 
 
 class ConnectionLost(TembedError):
-    """The connection to another process of the run is lost."""
+    """Another process of the run cannot be reached. What ended that process is the cause, and this a consequence."""
 
 
 class ProcessGroup:
@@ -36,6 +36,11 @@ class ProcessGroup:
     def noise_key(self) -> tuple[str, ...]:
         """Added to the seed of this process's noise; empty in the first process."""
         return () if self.is_first else (f"rank {self.rank}",)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Raise `ConnectionLost` if another process ends within the ``with``."""
+        yield
 
     def share_statistics(self, model: nn.Module) -> None:
         """Make every batch normalisation use the whole batch, of which each process has a share."""
@@ -88,18 +93,21 @@ class FabricGroup(ProcessGroup):
 
     def __init__(self, hardware: Hardware):
         self.fabric = _fabric(hardware)
-        self.world = hardware.world
-        try:
-            if self.world > 1 and MEETING_PLACE in os.environ:
-                _meet(hardware)
+        self.rank, self.world = self.fabric.global_rank, hardware.world
+        with self.connected():
             self.fabric.launch()
-        except (OSError, RuntimeError) as error:
-            if self.world == 1:
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.world == 1 or not _is_connection_error(error):
                 raise
             raise ConnectionLost(
-                f"the {self.world} processes of the run could not connect ({first_line(error)})"
+                f"process {self.rank} of {self.world} cannot reach the others: one of them ended, or the network "
+                "failed; run the same command again to resume from the last checkpoint"
             ) from None
-        self.rank = self.fabric.global_rank
 
     def share_statistics(self, model: nn.Module) -> None:
         if self.world > 1:
@@ -151,7 +159,7 @@ def join_process_group(hardware: Hardware) -> ProcessGroup:
     return SINGLE_PROCESS if hardware.is_single_cpu else FabricGroup(hardware)
 
 
-def is_connection_error(error: RuntimeError) -> bool:
+def _is_connection_error(error: RuntimeError) -> bool:
     """Whether an error comes from a broken connection between processes."""
     distributed = isinstance(error, torch.distributed.DistError)
     return distributed or any(word in str(error) for word in ("gloo", "NCCL", "Connection reset", "Socket"))
@@ -181,17 +189,10 @@ def _fabric(hardware: Hardware) -> Any:
         raise TembedError(f"lightning-fabric cannot work with {hardware.record()}: {first_line(error)}") from None
 
 
-def _meet(hardware: Hardware) -> None:
-    """Connect the processes that the launcher started on this machine; lightning-fabric keeps their connection."""
-    torch.distributed.init_process_group(
-        "nccl" if hardware.accelerator == "cuda" else "gloo",
-        init_method=f"file://{os.environ[MEETING_PLACE]}",
-        rank=int(os.environ["LOCAL_RANK"]),
-        world_size=hardware.world,
-    )
-
-
 def _no_buffer_sync() -> dict[str, Any]:
-    """DDP's option not to broadcast running statistics at each step: they are equal in all processes anyway."""
+    """DDP's option not to broadcast running statistics in every forward pass.
+
+    They are equal in all processes anyway, and in an evaluation the processes may have different numbers of batches.
+    """
     options = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in options else "broadcast_buffers": False}

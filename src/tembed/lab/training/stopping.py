@@ -17,7 +17,7 @@ class Stopped(Exception):
 
     def __init__(self, number: int, where: str):
         super().__init__(f"stopped {where}; run the same command again to resume from there")
-        self.number, self.where = number, where
+        self.number = number
 
 
 class StopRequest:
@@ -33,12 +33,12 @@ class StopRequest:
 
 
 @contextmanager
-def listening(request: StopRequest | None = None) -> Iterator[StopRequest]:
+def listening() -> Iterator[StopRequest]:
     """Catch the signals within the ``with``, except ignored ones (`nohup` ignores SIGHUP).
 
     Python can do so only in the main thread; elsewhere nothing is caught.
     """
-    request = request or StopRequest()
+    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
