@@ -15,7 +15,6 @@ from tembed.lab.claims.claim import Claim, Judgement, Verdict
 from tembed.lab.report.document import (
     Details,
     Element,
-    Figure,
     Heading,
     Items,
     Link,
@@ -132,9 +131,7 @@ def verdict_table(claims: Sequence[Claim]) -> Table:
     rows = tuple(
         (claim.name, f"{claim.weights.verdict}: {claim.weights.why}", _brief(claim.method)) for claim in measured
     )
-    return Table(
-        ("claim", "for these weights", "for the method"), rows, tuple(claim.weights.verdict for claim in measured)
-    )
+    return Table(("claim", "for these weights", "for the method"), rows)
 
 
 def _brief(judgement: Judgement) -> str:
@@ -176,7 +173,7 @@ def _one_claim(claim: Claim, file: str) -> list[Element]:
     elements: list[Element] = [Text(f"Measured: {claim.definition}.")]
     if rows:
         elements.append(Table(("", "value", "ahead by", "p"), tuple(rows)))
-    drawn = [Figure(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
+    drawn = [Picture(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
     return [
         Heading(claim.name, 3),
         Text(f"The paper: {claim.paper}."),
