@@ -93,19 +93,6 @@ def test_a_name_says_what_is_unusual(recipe: Recipe, expected: str) -> None:
     assert name == run_name(recipe.complete())
 
 
-def test_a_run_that_an_older_version_began_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    recipe = dataclasses.replace(RECIPE, epochs=3)
-    assert default_folder(recipe) == Path("runs") / run_name(recipe)
-    old = Path("runs/rn26-embed-cifar10-fast-0")
-    old.mkdir(parents=True)
-    write_json(old / "recipe.json", recipe.to_json())
-    assert default_folder(recipe) == old
-    assert default_folder(dataclasses.replace(recipe, epochs=4)) != old
-    (old / "recipe.json").write_text("{")
-    assert default_folder(recipe) == Path("runs") / run_name(recipe)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
     recipe = Recipe("rn26", "dots", epochs=1, batch_size=30)

@@ -35,7 +35,7 @@ def share_figure(history: Sequence[dict[str, Any]]) -> list[Element]:
     points = tuple(
         (float(epoch["epoch"]), 100 * epoch["variance_share"], 0.0)
         for epoch in history
-        if epoch.get("variance_share") is not None
+        if epoch["variance_share"] is not None
     )
     if len(points) < 2:
         return []
