@@ -14,7 +14,7 @@ from tembed.lab.training import environment as environment_module
 from tembed.lab.training.environment import HARDWARE, changes, environment
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe, recipe_of
-from tembed.lab.training.run import Run, default_folder, run_name, save_summary
+from tembed.lab.training.run import Run, run_name, save_summary
 from tembed.trained.weights_file import load as load_network
 from tembed.trained.weights_file import shipped
 
