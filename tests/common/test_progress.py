@@ -24,6 +24,7 @@ METRICS = {
     "accuracy": 0.5,
     "val_accuracy": 0.625,
     "val_patches": None,
+    "variance_share": None,
     "lr": 0.001,
     "images_per_second": 400.0,
 }
@@ -116,7 +117,7 @@ def test_a_notebook_updates_one_output_in_place(clock: Clock) -> None:
     notebook.update("training", 200, 1000, **NUMBERS)
     notebook.say("a <line> & more")
     assert len(screen.outputs) == 1
-    assert screen.text() == "a <line> & more\nepoch 2/4: 20 %, loss 1.500, about 1:20 left"
+    assert screen.text() == "a <line> & more\ntraining: epoch 2/4, 20 %, loss 1.500, about 1:20 left"
     assert 'value="0.2000"' in screen.html()
     assert "a &lt;line&gt; &amp; more" in screen.html()
 
@@ -141,7 +142,7 @@ def test_a_finished_or_dropped_task_leaves_the_notebook(clock: Clock) -> None:
     notebook.update("decoding", 1, 2)
     clock.now = 1.0
     notebook.update("reading", 2, 0)
-    assert screen.text() == "reading\ndecoding: 50 %"
+    assert screen.text() == "reading: 2\ndecoding: 1 of 2"
     notebook.update("decoding", 2, 2)
     notebook.drop("reading")
     assert screen.text() == ""

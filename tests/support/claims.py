@@ -30,7 +30,7 @@ UNITS = (
 
 def made_analysis(networks: ByKind[Features], *, pairs: Sequence[tuple[str, str]] = (), **further: Any) -> Analysis:
     """What the claims read of an analysis; ``pairs``: look-alikes and passages of the dataset."""
-    fields = {"seed": 0, "progress": SILENT, "group_of": None, "classes": tuple("abcd")} | further
+    fields = {"seed": 0, "progress": SILENT, "group_of": None, "classes": tuple("abcd"), "has_scores": True} | further
     fields |= {"networks": networks, "features": networks[RUN][0] if RUN in networks else None}
     fields["dataset"] = SimpleNamespace(look_alikes=tuple(pairs), passages=tuple(pairs))
     return cast(Analysis, SimpleNamespace(**fields))

@@ -51,12 +51,9 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.claims import measure_claims
     from tembed.lab.page.builder import build_page
     from tembed.lab.report.analysis_report import default_out, write_analysis
-    from tembed.lab.report.units_report import has_scores
     from tembed.lab.terminal import stderr_progress
 
     out = command.out or default_out(command.source)
-    if command.baseline is None and not command.also and not has_scores(command.source):
-        return units_only(command, out)
     with locked_folder(out), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
@@ -75,29 +72,6 @@ def main(arguments: list[str]) -> int:
         page = build_page(found, out / "page", network=(out / "page" / "network").exists()) if found.has_maps else None
     if page is not None:
         print(f"every patch on a map: {page}")
-    show(claims, report, command.quiet)
-    return 0
-
-
-def units_only(command: Analyze, out: Path) -> int:
-    """The report on a run without patch scores."""
-    from tembed.common.files import locked_folder
-    from tembed.lab.analysis.units_of_networks import analyze_units
-    from tembed.lab.claims import measure_claims
-    from tembed.lab.report.units_report import write_units
-    from tembed.lab.terminal import stderr_progress
-
-    with locked_folder(out), stderr_progress(command.quiet) as progress:
-        found = analyze_units(
-            command.source,
-            images_per_class=command.images_per_class,
-            seed=command.seed,
-            progress=progress,
-            fast=command.fast_maps,
-            accelerator=command.accelerator,
-        )
-        claims = measure_claims(found, "units")
-        report = write_units(found, out, claims)
     show(claims, report, command.quiet)
     return 0
 

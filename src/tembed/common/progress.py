@@ -153,7 +153,7 @@ def number_text(name: str, value: Any) -> str:
 def epoch_line(metrics: dict[str, Any], epochs: int) -> str:
     """An epoch's record as one readable line."""
     patches = "" if metrics["patches"] is None else f" patches {metrics['patches']:.3f}"
-    share = metrics.get("variance_share")  # records of older versions do not have it
+    share = metrics["variance_share"]
     block = "" if share is None else f"f' {100 * share:.1f} % of the block's variance, "
     return (
         f"epoch {metrics['epoch']}/{epochs}: loss head {metrics['head']:.3f}{patches}, "

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from tembed.common.errors import TembedError
-from tembed.common.progress import Progress, Rate, clock, epoch_line, number_text
+from tembed.common.progress import Progress, Rate, describe, epoch_line
 
 EVERY = 0.5
 """Seconds between two updates: each one is a message to the browser."""
@@ -33,7 +33,8 @@ class Notebook(Progress):
     def update(self, task: str, done: float, total: float, **numbers: Any) -> None:
         now = time.monotonic()
         rate = self.rates.setdefault(task, Rate(done, now))
-        self.tasks[task] = _Bar(task, done, total, numbers, rate.seconds_left(done, total, now))
+        line = describe(task, done, total, numbers, rate.seconds_left(done, total, now))
+        self.tasks[task] = line, done / total if total else None
         if total and done >= total:
             self.drop(task)
         elif now - self.last >= self.every:
@@ -58,14 +59,14 @@ class Notebook(Progress):
         self.handle: Any = None
         self.last = float("-inf")
         self.lines: list[str] = []
-        self.tasks: dict[str, _Bar] = {}
+        self.tasks: dict[str, tuple[str, float | None]] = {}  # a line, and the share that is done
         self.rates: dict[str, Rate] = {}
 
     def _show(self) -> None:
-        bars = list(self.tasks.values())
+        tasks = self.tasks.values()
         data = {
-            "text/plain": "\n".join([*self.lines[-LAST:], *(bar.text() for bar in bars)]),
-            "text/html": "".join(bar.html() for bar in bars) + _box(self.lines),
+            "text/plain": "\n".join([*self.lines[-LAST:], *(line for line, _ in tasks)]),
+            "text/html": "".join(_bar(line, share) for line, share in tasks) + _box(self.lines),
         }
         if self.handle is None:
             self.handle = self.display(data, raw=True, display_id=True)
@@ -74,25 +75,9 @@ class Notebook(Progress):
         self.last = time.monotonic()
 
 
-class _Bar:
-    """The state of a task, as text and as HTML."""
-
-    def __init__(self, task: str, done: float, total: float, numbers: dict[str, Any], seconds_left: float | None):
-        self.done, self.total = done, total
-        self.title = f"epoch {numbers['epoch']}/{numbers['epochs']}" if "epoch" in numbers else task
-        notes = [number_text(name, value) for name, value in numbers.items() if name not in ("epoch", "epochs")]
-        if total:
-            notes.insert(0, f"{100 * done / total:.0f} %")
-        if seconds_left is not None:
-            notes.append(f"about {clock(seconds_left)} left")
-        self.note = ", ".join(notes)
-
-    def text(self) -> str:
-        return f"{self.title}: {self.note}" if self.note else self.title
-
-    def html(self) -> str:
-        state = f' value="{self.done / self.total:.4f}"' if self.total else ""  # no value: indeterminate
-        return f"<div>{escape(self.title)} <progress{state}></progress> {escape(self.note)}</div>"
+def _bar(line: str, share: float | None) -> str:
+    value = "" if share is None else f' value="{share:.4f}"'  # no value: indeterminate
+    return f"<div><progress{value}></progress> {escape(line)}</div>"
 
 
 def _box(lines: list[str]) -> str:

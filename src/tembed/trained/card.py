@@ -25,7 +25,7 @@ PAPER = "*Feature Embedding by Template Matching as a ResNet Block* (BMVC 2022)"
 
 
 Values = Mapping[str, Any]
-"""A recipe or a result as plain values, possibly from an older version with fewer fields."""
+"""A recipe or a result as plain values."""
 
 
 def model_card(description: Description, name: str | None = None) -> str:
@@ -96,8 +96,8 @@ def _data(description: Description, result: Values) -> str:
         return f"The training data are {UNKNOWN}. The classes: {names}."
     rows = {
         "dataset": recipe["data"],
-        "split": f"{recipe.get('split')}, seed {recipe.get('split_seed', 0)}",
-        "training images": _count(result.get("train_images") or recipe.get("train_images")),
+        "split": f"{recipe['split']}, seed {recipe['split_seed']}",
+        "training images": _count(result.get("train_images") or recipe["train_images"]),
         "test images": _count(result.get("test", {}).get("images")),
         "sha256 of the data": description.data_sha256 or UNKNOWN,
         "classes": names,
@@ -111,14 +111,14 @@ def _recipe(description: Description, name: str | None) -> str:
         return f"The training is {UNKNOWN}."
     rows: dict[str, Any] = {}
     if is_foreign(description.model):
-        rows["start"] = recipe.get("init") or "the pretrained weights of the network"
-        rows["trained"] = "the block and a new linear head" if recipe.get("freeze") else "everything"
+        rows["start"] = recipe["init"] or "the pretrained weights of the network"
+        rows["trained"] = "the block and a new linear head" if recipe["freeze"] else "everything"
     rate, schedule, decay = recipe["lr"], recipe["schedule"], recipe["weight_decay"]
-    weight = recipe.get("weight")
+    weight = recipe["weight"]
     rows |= {
         "epochs": recipe["epochs"],
         "batch": recipe["batch_size"],
-        "optimizer": f"{recipe.get('optimizer', 'adam')}, rate {rate:g} ({schedule}), decay {decay:g}",
+        "optimizer": f"{recipe['optimizer']}, rate {rate:g} ({schedule}), decay {decay:g}",
         "lambda (Eq. 3.1)": "no patch loss" if weight is None else f"{weight:g}",
         "other settings": _unusual(recipe) or "none",
         "options of the network": ", ".join(f"{k} = {v}" for k, v in description.options.items()) or "none",
@@ -164,8 +164,8 @@ def _limits(description: Description) -> list[str]:
     ]
     if recipe is not None:
         limits.insert(0, "One training with one seed: a difference of a point from another network is not evidence.")
-        epochs, images = recipe["epochs"], recipe.get("train_images")
-        if (epochs < EPOCHS and not recipe.get("freeze")) or images is not None:
+        epochs, images = recipe["epochs"], recipe["train_images"]
+        if (epochs < EPOCHS and not recipe["freeze"]) or images is not None:
             trained = f"{epochs} epochs on {'all' if images is None else f'{images:,}'} training images"
             limits.insert(1, f"A short training: {trained}; the paper preset has {EPOCHS} epochs on all of them.")
     limits.append("Confidence was not calibrated, and nothing was tested on images from another source.")

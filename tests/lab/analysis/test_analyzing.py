@@ -325,6 +325,7 @@ def test_the_commands_write_their_files(
     ("line", "message"),
     [
         ("analyze {weights}/rn26.safetensors --baseline {weights}/rn26.safetensors", "rn26, which has no block"),
+        ("explore {weights}/rn26.safetensors --images-per-class 4", "rn26, which has no block"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 5", "give 4 or fewer"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --super-classes g.json", "class 'zebra'"),
         ("analyze {weights}/rn26-embed.safetensors --images-per-class 4 --baseline rn26/cifar10", "on one dataset"),

@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from tembed.common.errors import TembedError
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
-from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 
 DOTS = Recipe("rn20", "dots", epochs=1, batch_size=30)
 OTHER = dataclasses.replace(DOTS, seed=1)
@@ -31,13 +29,6 @@ def other(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Run:
     return train(OTHER, tmp_path_factory.mktemp("runs") / "other", root=worlds)
 
 
-def edit_checkpoint(run: Run, **changes: Any) -> None:
-    """Change fields of the newest checkpoint; None removes one."""
-    tensors, record = read_checksummed(run.checkpoints.newest, "a checkpoint")
-    record = {key: value for key, value in (record | changes).items() if value is not None}
-    run.checkpoints.newest.write_bytes(checksummed_bytes(tensors, record))
-
-
 def test_the_checkpoint_of_another_recipe_is_refused(alone: Run, other: Run, tmp_path: Path) -> None:
     run = Run(Path(shutil.copytree(other.folder, tmp_path / "run")))
     run.result_path.unlink()
@@ -47,19 +38,6 @@ def test_the_checkpoint_of_another_recipe_is_refused(alone: Run, other: Run, tmp
         train(OTHER, run.folder)
     assert before == (run.metrics_path.read_bytes(), run.best_path.read_bytes())
     assert not run.result_path.exists()
-
-
-def test_a_checkpoint_without_a_digest_is_resumed_with_a_line(alone: Run, tmp_path: Path) -> None:
-    """Older versions wrote none."""
-    run = Run(Path(shutil.copytree(alone.folder, tmp_path / "run")))
-    run.result_path.unlink()
-    edit_checkpoint(run, recipe=None)
-    said = Said()
-    train(DOTS, run.folder, progress=said)
-    assert sum("does not say which recipe" in line for line in said.lines) == 1
-    assert run.result is not None
-    assert alone.result is not None
-    assert run.result["test_accuracy"] == alone.result["test_accuracy"]
 
 
 def test_a_run_does_not_save_into_the_folder_of_another_run(other: Run, tmp_path: Path) -> None:

@@ -150,12 +150,6 @@ def test_an_error_about_an_unknown_field_suggests_the_nearest() -> None:
         Recipe.from_preset("fats", "rn26", "cifar10")
 
 
-def test_the_earliest_recipes_chose_adamw_by_another_field() -> None:
-    for decoupled, optimizer in ((True, "adamw"), (False, "adam")):
-        recipe = Recipe.from_json({"model": "rn26", "data": "cifar10", "decoupled": decoupled})
-        assert recipe == Recipe("rn26", "cifar10", optimizer=optimizer)
-
-
 @pytest.mark.process
 def test_a_recipe_needs_no_torch() -> None:
     code = "import sys; from tembed import Recipe; Recipe.fast('rn26', 'cifar10'); sys.exit('torch' in sys.modules)"

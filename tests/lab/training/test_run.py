@@ -14,7 +14,7 @@ from tembed.lab.training import environment as environment_module
 from tembed.lab.training.environment import HARDWARE, changes, environment
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe, recipe_of
-from tembed.lab.training.run import Run, default_folder, run_name, save_summary
+from tembed.lab.training.run import Run, run_name, save_summary
 from tembed.trained.weights_file import load as load_network
 from tembed.trained.weights_file import shipped
 
@@ -91,19 +91,6 @@ def test_a_name_says_what_is_unusual(recipe: Recipe, expected: str) -> None:
     assert digest != name
     assert len(digest) == (8 if expected.endswith("-") else 0)
     assert name == run_name(recipe.complete())
-
-
-def test_a_run_that_an_older_version_began_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    recipe = dataclasses.replace(RECIPE, epochs=3)
-    assert default_folder(recipe) == Path("runs") / run_name(recipe)
-    old = Path("runs/rn26-embed-cifar10-fast-0")
-    old.mkdir(parents=True)
-    write_json(old / "recipe.json", recipe.to_json())
-    assert default_folder(recipe) == old
-    assert default_folder(dataclasses.replace(recipe, epochs=4)) != old
-    (old / "recipe.json").write_text("{")
-    assert default_folder(recipe) == Path("runs") / run_name(recipe)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tembed.common.arrays import Floats, Int64, UInt8
 from tembed.common.errors import TembedError
@@ -20,8 +21,7 @@ from tembed.lab.analysis.knock_outs import KnockOuts, trained_knock_outs
 from tembed.lab.analysis.maps import FEWEST_POINTS, map_all, spaces_of
 from tembed.lab.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.lab.analysis.sprites import SIDE, sprite_map
-from tembed.lab.analysis.units import Unit
-from tembed.lab.analysis.units_of_networks import units_by_kind
+from tembed.lab.analysis.units import NO_UNITS, Unit, measure_units
 from tembed.lab.analysis.untrained import calibration_images, untrained_networks
 from tembed.lab.analysis.words import WORDS, Words, find_words
 from tembed.lab.data.catalogue import Dataset, dataset
@@ -36,6 +36,8 @@ from tembed.trained.weights_file import AnyNetwork, as_network
 @dataclass(frozen=True)
 class Analysis:
     """The features of a trained run, and everything that follows from them, computed on first use.
+
+    A network without patch scores has units only: no features, maps, words or knock-outs.
 
     ``sample``: the images whose features these are. ``test_images``: the test subset that they were drawn from.
     ``sources``: the run, its baseline and further runs, by kind. ``given``: their features on the same images.
@@ -58,12 +60,20 @@ class Analysis:
     fast_maps: bool = False
 
     def __repr__(self) -> str:
-        points = f"{len(self.features.image_of):,} points of {len(self.sample):,} images"
-        return f"Analysis({self.source}, {self.network.description.model} on {self.data}: {points})"
+        points = f"{len(self.features.image_of):,} points of " if self.has_scores else ""
+        images = f"{points}{len(self.sample):,} images"
+        return f"Analysis({self.source}, {self.network.description.model} on {self.data}: {images})"
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the network has patch scores."""
+        return model_info(self.network.description.model).has_scores
 
     @property
     def features(self) -> Features:
-        """The features of the run."""
+        """The features of the run. Raises `TembedError` for a network without patch scores."""
+        if not self.has_scores:
+            raise no_scores(self.source, self.network)
         return self.given[RUN][0]
 
     @property
@@ -115,7 +125,7 @@ class Analysis:
     @property
     def has_maps(self) -> bool:
         """Whether there are enough points for t-SNE."""
-        return len(self.features.image_of) >= FEWEST_POINTS
+        return self.has_scores and len(self.features.image_of) >= FEWEST_POINTS
 
     @cached_property
     def geometry_maps(self) -> dict[str, Floats]:
@@ -164,7 +174,10 @@ class Analysis:
     def units(self) -> ByKind[list[Unit]]:
         """What BN-ReLU does in the units of the run, its baseline and untrained networks."""
         networks = {kind: [one for _, one in self.sources.get(kind, ())] for kind in (RUN, BASELINE)}
-        return units_by_kind({**networks, UNTRAINED: self.untrained}, self.sample, self.progress)
+        networks[UNTRAINED] = self.untrained
+        return {
+            kind: [measure_units(one, self.sample, self.progress) for one in found] for kind, found in networks.items()
+        }
 
     # --- figures
 
@@ -219,6 +232,7 @@ def analyze(
 ) -> Analysis:
     """Extract the features of a run, a weights file or shipped weights on test images of its dataset.
 
+    A network without patch scores is analysed by itself, without a baseline, and by its units only.
     ``baseline``: another run on the same dataset to compare with. ``also``: further seeds of the run, of the baseline,
     of the ``-aux`` and of the ``-1x1`` network. ``images_per_class``: by default the paper's 80, or as many as there
     are. ``groups``: super-classes to use instead of the dataset's own. ``cache``: a folder that keeps features and
@@ -228,11 +242,9 @@ def analyze(
     progress = progress or SILENT
     network = as_network(source, accelerator)
     recipe = recipe_of(network)
-    if not model_info(recipe.model).has_scores:
-        raise TembedError(
-            f"{source} is {recipe.model}, which has no block and so no patch scores to look at: give a run of an "
-            "-embed or -aux network, and this one as `baseline`"
-        )
+    scored = model_info(recipe.model).has_scores
+    if not scored and (baseline is not None or also):
+        raise no_scores(source, network)
     splits = load(recipe.data, recipe.split, recipe.split_seed, root)
     _check_data(network, source, splits.test, splits.sha256, progress)
     groups = find_groups(recipe.data, groups)
@@ -242,6 +254,8 @@ def analyze(
         images = default_sample(splits.test, seed, progress, fast=fast_maps)
     else:
         images = sample(splits.test, images_per_class, seed)
+    if not scored and not measure_units(network, images.subset(torch.tensor([0]))):
+        raise TembedError(f"{source} is {recipe.model}: {NO_UNITS}, and it has no patch scores to look at")
     sources = sort_runs(source, network, baseline, also)
     device = next(network.parameters()).device
     for _, other in itertools.chain(*sources.values()):
@@ -251,10 +265,10 @@ def analyze(
         if model_info(model).has_block:
             progress.say(f"note: the baseline {name} is {model}, which has the block too")
     folder = None if cache is None else Path(cache)
-    given = {
-        kind: [features_of(one, images, seed, folder, progress) for _, one in found] for kind, found in sources.items()
-    }
-    _check_maps(sources, given)
+    given: dict[str, list[Features]] = {}
+    for kind, found in sources.items() if scored else ():
+        given[kind] = [features_of(one, images, seed, folder, progress) for _, one in found]
+        _check_maps(found, given[kind], sources[RUN][0][0], given[RUN][0])
     return Analysis(
         network=network,
         source=str(source),
@@ -269,6 +283,13 @@ def analyze(
         cache=folder,
         progress=progress,
         fast_maps=fast_maps,
+    )
+
+
+def no_scores(source: str | Path, network: AnyNetwork) -> TembedError:
+    return TembedError(
+        f"{source} is {network.description.model}, which has no block and so no patch scores to look at: give a run of "
+        "an -embed or -aux network, and this one as `baseline`"
     )
 
 
@@ -298,13 +319,11 @@ def _check_data(network: AnyNetwork, source: object, images: ImageSet, sha256: s
         )
 
 
-def _check_maps(sources: ByKind[Named], given: ByKind[Features]) -> None:
-    """Refuse networks whose maps have another size than those of the run."""
-    (source, _), features = sources[RUN][0], given[RUN][0]
-    for kind, named in sources.items():
-        for (other, _), compared in zip(named, given[kind], strict=True):
-            if compared.map_size != features.map_size:
-                raise TembedError(
-                    f"the maps of {other} are {compared.map_size}, but those of {source} are {features.map_size}: "
-                    "compare networks with maps of the same size"
-                )
+def _check_maps(named: Sequence[Named], given: Sequence[Features], source: str, features: Features) -> None:
+    """Refuse networks whose maps have another size than those of the run ``source``."""
+    for (other, _), compared in zip(named, given, strict=True):
+        if compared.map_size != features.map_size:
+            raise TembedError(
+                f"the maps of {other} are {compared.map_size}, but those of {source} are {features.map_size}: "
+                "compare networks with maps of the same size"
+            )

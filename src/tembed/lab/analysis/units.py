@@ -33,6 +33,7 @@ LIMIT = 0.5318116
 """The largest such x: ``(1 + x) e^-x = 1 - TOLERANCE``."""
 BLOCK = "block"
 """The name of the block's unit."""
+NO_UNITS = "in this network, no BN-ReLU follows a 3x3 convolution"
 
 Array = NDArray[np.float64]
 

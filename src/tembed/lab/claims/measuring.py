@@ -12,7 +12,6 @@ from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.compared_runs import RUN, UNTRAINED
 from tembed.lab.analysis.features import Features
 from tembed.lab.analysis.units import Unit
-from tembed.lab.analysis.units_of_networks import UnitAnalysis
 from tembed.lab.claims.claim import Claim, Judgement, Measure, corrected, not_measured
 from tembed.lab.claims.controls import CONTROLS, ControlSpec, find_control
 from tembed.lab.claims.evidence import Ranked, Rival, judge
@@ -131,12 +130,16 @@ def register_claim(spec: ClaimSpec) -> None:
     CLAIMS[spec.name] = spec
 
 
-def measure_claims(analysis: Analysis | UnitAnalysis, about: About | None = None) -> list[Claim]:
-    """All registered claims, or those ``about`` units only, with verdicts that are corrected across all of them."""
+def measure_claims(analysis: Analysis) -> list[Claim]:
+    """All registered claims, with verdicts that are corrected across all of them.
+
+    Of a network without patch scores, those about units only.
+    """
     for control in CONTROLS.values():
         if unknown := [name for name in control.claims if name not in CLAIMS]:
             raise TembedError(f"control {control.name!r} names the unknown claim {unknown[0]!r}: {', '.join(CLAIMS)}")
-    return Measuring(analysis).claims([spec for spec in CLAIMS.values() if about in (None, spec.about)])
+    specs = [spec for spec in CLAIMS.values() if analysis.has_scores or spec.about == "units"]
+    return Measuring(analysis).claims(specs)
 
 
 def controls_of(spec: ClaimSpec) -> list[ControlSpec]:
@@ -148,8 +151,8 @@ def controls_of(spec: ClaimSpec) -> list[ControlSpec]:
 class Measuring:
     """Measures the networks of an analysis for claims; claims with the same measure share its results."""
 
-    def __init__(self, analysis: Analysis | UnitAnalysis, samples: HalfSamples | None = None):
-        self.analysis = cast(Analysis, analysis)
+    def __init__(self, analysis: Analysis, samples: HalfSamples | None = None):
+        self.analysis = analysis
         self.samples = samples or HalfSamples.draw(analysis.sample.labels.numpy(), len(analysis.classes), analysis.seed)
         self._once: dict[Callable[..., Any], Any] = {}
         self._results: dict[tuple[Callable[..., Any], str, int], Mapping[str, list[Any]]] = {}

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tembed.lab.analysis.compared_runs import BASELINE, RUN
-from tembed.lab.analysis.units import LIMIT, TOLERANCE, Array, Unit
-from tembed.lab.analysis.units_of_networks import NO_UNITS
+from tembed.lab.analysis.units import LIMIT, NO_UNITS, TOLERANCE, Array, Unit
 from tembed.lab.claims.claim import Measure
 from tembed.lab.claims.controls import BLANK, register_control
 from tembed.lab.claims.half_samples import Draws, HalfSamples

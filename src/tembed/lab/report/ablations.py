@@ -10,7 +10,7 @@ from tembed.lab.claims.claim import corrected
 from tembed.lab.claims.contrast import ON_PAR, Contrast
 from tembed.lab.grid.cells import Cell, data_title, describe, model_title, network_title
 from tembed.lab.report.charts import Series, chart
-from tembed.lab.report.document import Element, Figure, Heading, Table, Text
+from tembed.lab.report.document import Element, Heading, Picture, Table, Text
 from tembed.lab.report.tables import MISSING, Regimes, by_data, score, verdicts
 from tembed.lab.training.recipe import Recipe
 from tembed.models.registry import model_info
@@ -76,7 +76,7 @@ def lambda_figure(cells: list[Cell]) -> list[Element]:
         colour = BLOCK if model_info(recipe.model).block == "embed" else AUX
         svg = chart([Series(model_title(recipe.model), points, colour)], "lambda", ACCURACY_LABEL)
         rows = tuple((f"{cell.recipe.weight:g}", score(cell.sample), str(cell.sample.n)) for cell in group)
-        elements += [Figure(f"lambda-{number}", svg, caption), Table(("lambda", "measured", "n"), rows)]
+        elements += [Picture(f"lambda-{number}", svg, caption), Table(("lambda", "measured", "n"), rows)]
         elements += verdicts([_best_lambda(group)])
     return elements if groups else []
 
@@ -112,7 +112,9 @@ def maximizer_figure(cells: list[Cell]) -> list[Element]:
         )
         if len(group) > 1:
             ticks = {float(x): str(batch) for x, batch in enumerate(batches)}
-            elements.append(Figure(f"maximizers-{number}", chart(series, "batch size", ACCURACY_LABEL, ticks), caption))
+            elements.append(
+                Picture(f"maximizers-{number}", chart(series, "batch size", ACCURACY_LABEL, ticks), caption)
+            )
         else:
             elements.append(Text(caption))
         elements.append(Table(("maximizer", *(f"batch {batch}" for batch in batches)), tuple(rows)))
@@ -143,7 +145,7 @@ def depth_figure(regimes: Regimes) -> list[Element]:
                 caption += f" {MISSING.capitalize()}: {', '.join(absent)}."
             ticks = {2.0: "2 (RN26)", 3.0: "3 (RN38)"}
             svg = chart(series, "units per stage", ACCURACY_LABEL, ticks)
-            elements.append(Figure(f"depth-{len(elements)}", svg, caption))
+            elements.append(Picture(f"depth-{len(elements)}", svg, caption))
     return elements if len(elements) > 1 else []
 
 

@@ -15,7 +15,6 @@ from tembed.lab.claims.claim import Claim, Judgement, Verdict
 from tembed.lab.report.document import (
     Details,
     Element,
-    Figure,
     Heading,
     Items,
     Link,
@@ -30,6 +29,8 @@ from tembed.lab.report.knock_out_elements import knock_out_elements, training_hi
 from tembed.lab.report.unit_elements import unit_elements
 
 TITLE = "What the block sees"
+UNITS_TITLE = "What BN-ReLU does"
+"""For a network without patch scores."""
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "unclear")
 HOW = (
     "Each claim is measured beside controls: what the same measure gives where the claim should be false. For these "
@@ -67,16 +68,16 @@ def write_analysis(
     out = Path(out)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    points = len(analysis.features.image_of)
-    counts = seed_counts(analysis.sources)
-    analysis.progress.say(f"{points:,} patches of {len(analysis.sample):,} images; networks: {counts}")
+    if analysis.has_scores:
+        points, counts = len(analysis.features.image_of), seed_counts(analysis.sources)
+        analysis.progress.say(f"{points:,} patches of {len(analysis.sample):,} images; networks: {counts}")
     claims = measure_claims(analysis) if claims is None else claims
     write_json(out / "claims.json", claims_record(analysis, claims))  # before the maps, which take the longest
     write_file(out / "verdicts.md", to_markdown([verdict_table(claims)]).encode())
     elements = compose(analysis, claims, side)
     if page is not None:
         elements.insert(1, Link("Explore every patch on a map", page))
-    return write_document(elements, out, f"{TITLE}: {analysis.source}")
+    return write_document(elements, out, f"{_title(analysis)}: {analysis.source}")
 
 
 def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, object]:
@@ -88,33 +89,37 @@ def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, obje
         "model": analysis.network.description.model,
         "data": analysis.data,
         "images": len(analysis.sample),
-        "points": len(analysis.features.image_of),
+        "points": len(analysis.features.image_of) if analysis.has_scores else None,
         "seed": analysis.seed,
-        "vital_signs": analysis.knock_outs.to_json(),
+        "vital_signs": analysis.knock_outs.to_json() if analysis.has_scores else None,
         "claims": [claim.to_json() for claim in claims],
     }
 
 
 def compose(analysis: Analysis, claims: Sequence[Claim], side: int = SIDE) -> list[Element]:
-    """The whole report, a section after the other: figures first."""
-    return [
-        Heading(TITLE, 1),
-        *introduction(analysis),
-        Heading("Figures"),
-        *pictures(analysis, side),
-        *knock_out_elements(analysis.knock_outs, training_history(analysis.source)),
-        Heading("Claims"),
-        *claim_elements(claims),
-        *unit_elements(analysis.units, analysis.baseline_source),
-    ]
+    """The whole report, a section after the other: figures first. Without patch scores, units and claims only."""
+    opening = [Heading(_title(analysis), 1), *introduction(analysis)]
+    units = unit_elements(analysis.units, analysis.baseline_source)
+    judged = [Heading("Claims"), *claim_elements(claims)]
+    if not analysis.has_scores:
+        return [*opening, *units, *judged]
+    knock_outs = knock_out_elements(analysis.knock_outs, training_history(analysis.source))
+    return [*opening, Heading("Figures"), *pictures(analysis, side), *knock_outs, *judged, *units]
+
+
+def _title(analysis: Analysis) -> str:
+    return TITLE if analysis.has_scores else UNITS_TITLE
 
 
 def introduction(analysis: Analysis) -> list[Element]:
     """What was analysed."""
+    model, images = analysis.network.description.model, len(analysis.sample)
+    network = f"{model} ({analysis.source}) on {analysis.data}: {images:,} test images"
+    if not analysis.has_scores:
+        return [Text(f"{network}. This network has no patch scores, so the report is about its units only.")]
     features, baseline = analysis.features, analysis.baseline
-    network = (
-        f"{analysis.network.description.model} ({analysis.source}) on {analysis.data}: {len(analysis.sample):,} test "
-        f"images, {len(features.image_of):,} patches of {'x'.join(map(str, features.map_size))} maps with windows of "
+    network += (
+        f", {len(features.image_of):,} patches of {'x'.join(map(str, features.map_size))} maps with windows of "
         f"{'x'.join(map(str, features.window))}, seed {analysis.seed}."
     )
     accuracy = f"The head classifies {(features.head == features.labels).mean():.1%} of these images correctly."
@@ -132,9 +137,7 @@ def verdict_table(claims: Sequence[Claim]) -> Table:
     rows = tuple(
         (claim.name, f"{claim.weights.verdict}: {claim.weights.why}", _brief(claim.method)) for claim in measured
     )
-    return Table(
-        ("claim", "for these weights", "for the method"), rows, tuple(claim.weights.verdict for claim in measured)
-    )
+    return Table(("claim", "for these weights", "for the method"), rows)
 
 
 def _brief(judgement: Judgement) -> str:
@@ -176,7 +179,7 @@ def _one_claim(claim: Claim, file: str) -> list[Element]:
     elements: list[Element] = [Text(f"Measured: {claim.definition}.")]
     if rows:
         elements.append(Table(("", "value", "ahead by", "p"), tuple(rows)))
-    drawn = [Figure(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
+    drawn = [Picture(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
     return [
         Heading(claim.name, 3),
         Text(f"The paper: {claim.paper}."),

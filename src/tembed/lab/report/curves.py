@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from tembed.lab.grid.cells import Cell, data_title, describe, network_title
 from tembed.lab.report.ablations import network_colours
 from tembed.lab.report.charts import Series, chart
-from tembed.lab.report.document import Details, Element, Figure, Heading, Table, Text
+from tembed.lab.report.document import Details, Element, Heading, Picture, Table, Text
 from tembed.lab.report.tables import MISSING
 
 FAMILY_LINES = {"rn26": "-", "rn38": "--", "wrn16": "-.", "dn100": ":"}
@@ -95,4 +95,4 @@ def _figure(quantity: Quantity, number: int, cells: list[Cell], colours: dict[st
     where = f"{data_title(recipe.data)}, {describe(recipe)}"
     caption = f"{where}: {quantity.title} after each epoch, mean over the seeds. {images}"
     svg = chart(series, "epoch", quantity.y_label, from_zero=quantity.from_zero)
-    return [Figure(f"{quantity.name}-{number}", svg, caption)]
+    return [Picture(f"{quantity.name}-{number}", svg, caption)]

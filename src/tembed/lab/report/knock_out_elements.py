@@ -8,7 +8,7 @@ from tembed.common.errors import TembedError
 from tembed.common.palette import BLOCK
 from tembed.lab.analysis.knock_outs import LEVEL, KnockOut, KnockOuts, p_text
 from tembed.lab.report.charts import Series, chart
-from tembed.lab.report.document import Element, Figure, Heading, Table, Text
+from tembed.lab.report.document import Element, Heading, Picture, Table, Text
 from tembed.lab.training.run import Run
 
 METHOD = (
@@ -35,7 +35,7 @@ def share_figure(history: Sequence[dict[str, Any]]) -> list[Element]:
     points = tuple(
         (float(epoch["epoch"]), 100 * epoch["variance_share"], 0.0)
         for epoch in history
-        if epoch.get("variance_share") is not None
+        if epoch["variance_share"] is not None
     )
     if len(points) < 2:
         return []
@@ -43,7 +43,7 @@ def share_figure(history: Sequence[dict[str, Any]]) -> list[Element]:
         [Series("f'", points, BLOCK, dots=len(points) < 20)], "epoch", "share of the variance, %", from_zero=True
     )
     caption = "Share of f' in the variance of what the block writes, on the validation images after each epoch."
-    return [Figure("vital-signs", svg, caption)]
+    return [Picture("vital-signs", svg, caption)]
 
 
 def training_history(source: str) -> list[dict[str, Any]]:

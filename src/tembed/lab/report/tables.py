@@ -191,7 +191,7 @@ def claims(regimes: Regimes) -> list[Element]:
 
 
 def verdicts(checked: list[Checked]) -> list[Element]:
-    """A table of the claims that were measured, coloured by the verdict on the method, and a line for the others."""
+    """A table of the claims that were measured, and a line for the others."""
     made = [one for one in checked if one.was_measured]
     rows = tuple(
         (
@@ -204,7 +204,7 @@ def verdicts(checked: list[Checked]) -> list[Element]:
         for one in made
     )
     header = ("claim", "for these weights", "over test images", "for the method", "over seeds")
-    elements: list[Element] = [Table(header, rows, tuple(one.claim.method.verdict for one in made))] if made else []
+    elements: list[Element] = [Table(header, rows)] if made else []
     if absent := [one.claim.name for one in checked if one not in made]:
         elements.append(Text(f"Not measured, because a network is {MISSING}: {' '.join(absent)}"))
     return elements

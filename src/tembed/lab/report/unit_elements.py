@@ -1,4 +1,4 @@
-"""The units in a report, and the report on a network without patch scores, which has nothing else to show."""
+"""The units in a report."""
 
 from collections.abc import Sequence
 

@@ -166,7 +166,7 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
 
     @classmethod
     def from_json(cls, values: Any) -> "Recipe":
-        """The recipe that `to_json` describes, even if an older version with fewer fields wrote it.
+        """The recipe that `to_json` describes. Fields that are absent have their defaults.
 
         Names of networks, optimizers and maximizers are not looked up, so the record of a run can be read without the
         plugins it was trained with. Raises `TembedError` if ``values`` is not a recipe.
@@ -174,9 +174,6 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
         if not isinstance(values, dict):
             raise TembedError(f"a recipe is a table of fields, not {values!r}")
         values = dict(values)
-        if "decoupled" in values:  # how the earliest recipes chose between Adam and AdamW
-            decoupled = values.pop("decoupled")
-            values.setdefault("optimizer", "adamw" if decoupled else "adam")
         for name in values:
             if name not in _FIELDS:
                 raise TembedError(f"a recipe has no field {name!r}{nearest(str(name), _FIELDS)}")

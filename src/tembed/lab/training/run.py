@@ -248,15 +248,8 @@ def safe_name(model: str) -> str:
 
 
 def default_folder(recipe: Recipe) -> Path:
-    """``runs/<run_name>`` for a complete recipe, or the folder of a run that an older version began."""
-    runs = Path("runs")
-    old = Run(runs / f"{safe_name(recipe.model)}-{recipe.data}-{recipe.preset}-{recipe.seed}")
-    try:
-        if old.recipe_path.exists() and old.recipe == recipe:
-            return old.folder
-    except TembedError:  # a damaged folder of another run must not stop this one
-        pass
-    return runs / run_name(recipe)
+    """``runs/<run_name>`` for a complete recipe."""
+    return Path("runs") / run_name(recipe)
 
 
 def without_clock(record: dict[str, Any]) -> dict[str, Any]:

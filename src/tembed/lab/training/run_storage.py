@@ -124,14 +124,12 @@ class RunStorage:
         tensors, record, errors = self.group.broadcast(checkpoints.load() if self.group.is_first else None)
         for line in errors:
             progress.say(f"warning: {line}; resuming from {checkpoints.previous}")
-        if record.get("data_sha256") != sha256:
+        if record["data_sha256"] != sha256:
             raise TembedError(
                 f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256} now, "
-                f"{record.get('data_sha256')} then): restore that dataset, or give another `out`"
+                f"{record['data_sha256']} then): restore that dataset, or give another `out`"
             )
-        if "recipe" not in record:
-            progress.say(f"a checkpoint in {checkpoints.folder} does not say which recipe it is of: resuming it anyway")
-        elif record["recipe"] != checkpoint_digest(self.recipe):
+        if record["recipe"] != checkpoint_digest(self.recipe):
             raise TembedError(
                 f"a checkpoint in {checkpoints.folder} is of another recipe than {self.run.recipe_path}: restore the "
                 "right one, remove that folder to restart this run from the beginning, or give another `out`"
@@ -139,7 +137,7 @@ class RunStorage:
         epochs, steps = self.recipe.epochs, len(self.inputs.train)
         try:
             state = restore(record, tensors, self.model, self.optimizer)
-            self.group.restore_precision(record.get("precision", {}))
+            self.group.restore_precision(record["precision"])
             if state.epoch > epochs or state.step > steps:
                 raise TembedError("its position makes no sense")
         except TembedError as error:
