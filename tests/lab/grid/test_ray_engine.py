@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from support.grids import MINE, left_by, runs_of, start_grid, wait_until_training
 
-from tembed.common.errors import TembedError
-from tembed.lab.grid.ray_engine import RayEngine
-
 # A busy machine must not look like a dead node.
 PATIENT = {"health_check_timeout_ms": 60_000, "worker_register_timeout_seconds": 300}
 SMALL = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_log_monitor": False}
@@ -68,8 +65,3 @@ def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
     assert "on a Ray cluster of 2 nodes" in errors
     assert "2 of 2 runs are finished, 2 of them by this command" in output
     assert left_by(out) == alone
-
-
-def test_a_run_of_a_grid_has_at_most_one_gpu(tmp_path: Path) -> None:
-    with pytest.raises(TembedError, match="`gpus` is 2; a run needs at least 1 CPU, and at most 1 GPU"):
-        RayEngine(str(tmp_path), gpus=2)
