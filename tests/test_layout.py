@@ -1,6 +1,8 @@
 """The layout is the architecture: two rooms, and imports that point one way."""
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -91,3 +93,20 @@ def test_only_plugins_and_fixed_names_are_imported_by_name() -> None:
 def test_the_package_never_imports_torchvision_or_timm() -> None:
     for path in MODULES:
         assert not {"torchvision", "timm"} & {name.split(".")[0] for name in imported(path)}, path
+
+
+UNIX_ONLY = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fcntl", "resource"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+import tembed
+assert len(tembed.load("rn26-embed/cifar10").description.classes) == 10
+"""
+
+
+@pytest.mark.process
+def test_trained_networks_load_without_modules_that_windows_lacks() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", UNIX_ONLY], check=True)
