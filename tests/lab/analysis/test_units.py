@@ -138,6 +138,6 @@ def test_the_activations_of_a_unit_are_those_of_its_convolution(root: Path, tmp_
     hook = unit.match.register_forward_hook(lambda module, inputs, output: seen.append(output.clone()))
     found = {unit.name: unit for unit in measure_units(network, images)}["stage2.1"]
     hook.remove()
-    expected = measure_points(unit.maximizer, torch.cat(seen))
+    expected = measure_points(unit.maximizer.bn, torch.cat(seen))
     np.testing.assert_allclose(found.points.eta, expected["eta"], rtol=1e-5)
     np.testing.assert_array_equal(found.points.same, expected["same"])

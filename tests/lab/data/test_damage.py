@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.datasets import entries
 
 from tembed.common.errors import TembedError
 from tembed.images.image_files import decode_batch
@@ -65,7 +66,7 @@ def attempt(path: Path, skip_broken: bool = False) -> None:
         if said := complaint(lambda: import_images(path, "x", skip_broken=skip_broken, root=store)):
             assert path.name in said
             assert "\n" not in said
-            assert not list(Path(store).iterdir())
+            assert not entries(Path(store))
         else:
             said = complaint(lambda: check("x", root=store))
             assert not said or "too few" in said

@@ -53,7 +53,7 @@ def test_other_classes_get_a_new_head_and_new_class_convolutions(source: Run, tm
     recipe = Recipe("rn26-embed", "dots", init=str(source.folder)).complete()
     said = Said()
     network, loaded = start_network(recipe, Run(tmp_path), ("cat", "dog"), 8, said)
-    assert any("new: block.match.score, block.maximizer, block.values, head" in line for line in said.lines)
+    assert any("new: block.match.score, block.maximizer.bn, block.values, head" in line for line in said.lines)
     old = load(source.folder).state_dict()
     for name, tensor in network.state_dict().items():
         assert (name in loaded) == (not name.startswith(PER_CLASS)) == torch.equal(tensor, old[name]), name

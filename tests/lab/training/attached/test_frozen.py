@@ -24,7 +24,7 @@ from torch import Tensor
 from tembed.attachment.frozen import Frozen
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
-from tembed.common.files import locked
+from tembed.common.files import InUse, locked
 from tembed.common.progress import Progress
 from tembed.images.pixels import padding
 from tembed.lab.grid.cells import describe
@@ -342,7 +342,7 @@ def test_the_command_lists_and_clears(named: str, tmp_path: Path, capsys: pytest
     assert main(["cache", "--clear", "other"]) == 2
     capsys.readouterr()
     with locked(entry.folder / "lock"):
-        assert main(["cache", "--clear"]) == 2
+        assert main(["cache", "--clear"]) == InUse.exit_code
     assert main(["cache", "--clear"]) == 0
     assert entry.folder.name in capsys.readouterr().out
     assert entries() == []
