@@ -17,7 +17,7 @@ test: lint
 	tests/setup.sh compiler browser
 	$(PYTEST)
 
-# The inner loop, in under three minutes on two idle cores: every test that starts no process, browser or cluster and is
+# The inner loop, in a minute and a half on two idle cores: every test that starts no process, browser or cluster and is
 # not slow itself.
 check: lint
 	tests/setup.sh compiler

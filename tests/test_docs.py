@@ -17,6 +17,7 @@ SCRIPTS = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("page
 EXAMPLE_FILES = {"my_lab.py", "my_panel.py"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split("\n\n")[0].splitlines()[-1])
 def test_example_runs(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path))

@@ -87,6 +87,7 @@ def logits(output: Any) -> Tensor:
     return output if isinstance(output, Tensor) else output[0]
 
 
+@pytest.mark.slow
 @each_case
 @pytest.mark.parametrize("training", [True, False])
 def test_a_bystander_gives_the_original_logits(case: str, training: bool) -> None:
@@ -103,6 +104,7 @@ def test_a_bystander_gives_the_original_logits(case: str, training: bool) -> Non
     assert output.scores.shape[:2] == (2, 3)
 
 
+@pytest.mark.slow
 @each_case
 def test_it_trains_and_every_parameter_of_the_block_has_a_gradient_by_the_second_step(case: str) -> None:
     attached, original, x = made(case)
@@ -121,6 +123,7 @@ def test_it_trains_and_every_parameter_of_the_block_has_a_gradient_by_the_second
     assert {name for name, _ in attached.named_parameters() if name.startswith("block.")} <= moved
 
 
+@pytest.mark.slow
 @each_case
 def test_state_dicts_round_trip_and_detach_returns_the_trained_original(case: str) -> None:
     attached, original, x = made(case)
@@ -144,6 +147,7 @@ def test_state_dicts_round_trip_and_detach_returns_the_trained_original(case: st
         attached(x)
 
 
+@pytest.mark.slow
 @each_case
 def test_the_block_sees_the_map_and_its_output_goes_on(case: str) -> None:
     """Against the same block called by a hook, with the maps arranged by plain loops."""
@@ -285,6 +289,7 @@ def test_checkpointed_submodules_are_called_once() -> None:
         attached(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "at"), [(Plain, "layer1"), (Tokens, "mix")])
 def test_compile_without_graph_breaks(build: type[nn.Module], at: str) -> None:
     torch.manual_seed(0)
@@ -335,6 +340,7 @@ def test_the_example_of_the_documentation_runs() -> None:
     assert type(names["model"].layer3) is nn.Sequential
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_a_hundred_rounds() -> None:
     model, x = Plain(), torch.randn(2, 3, 16, 16)
     names = list(model.state_dict())

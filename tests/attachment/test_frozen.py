@@ -61,6 +61,7 @@ def test_a_copy_is_independent() -> None:
     assert not torch.equal(other(x).logits, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "at", "channels"), [(Plain, "layer1", 8), (Tokens, "mix", 6)])
 def test_it_can_be_exported(build: type[nn.Module], at: str, channels: int) -> None:
     """The cut ends an ordinary forward pass with an exception, which a tracer cannot follow."""

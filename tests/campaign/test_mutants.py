@@ -43,6 +43,7 @@ def test_each_bug_is_one_change() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("area", AREAS)
 def test_files_with_a_bug_are_still_python(area: str) -> None:
     found = candidates(area)

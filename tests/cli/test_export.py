@@ -19,6 +19,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_pretrained(create_model("rn20", 3, 16), tmp_path_factory.mktemp("source") / "rn20")
 
 
+@pytest.mark.slow
 def test_export_writes_both_forms(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, folder = tmp_path / "x.onnx", tmp_path / "folder"
     assert main(["export", str(source), "--onnx", str(file), "--hub", str(folder), "--quiet"]) == 0

@@ -38,6 +38,7 @@ def hard_inputs(kernels: int) -> Iterator[Tensor]:
         yield a
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [1, 2, 10, 32, 64, 128, 256])
 def test_exact_equals_a_fine_quadrature(kernels: int, path: str) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -55,6 +56,7 @@ def test_exact_equals_a_fine_quadrature(kernels: int, path: str) -> None:
             assert p.min() >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [1, 10, 128, 256])
 def test_all_nodes_at_once_equal_a_fine_quadrature(kernels: int) -> None:
     """The form that an exported graph contains, also along an axis that is not the last."""
@@ -71,6 +73,7 @@ def test_an_exported_program_has_no_loop_over_the_nodes() -> None:
     torch.testing.assert_close(program.module()(a), Perturbed()(a), atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [1, 64, 256, 1000])
 def test_float64_is_exact_to_ten_digits_for_any_number_of_kernels(kernels: int) -> None:
     generator = torch.Generator().manual_seed(0)

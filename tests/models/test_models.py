@@ -62,6 +62,7 @@ def test_the_registry_is_the_paper_and_a_control() -> None:
     assert set(list_models()) == set(WIDTHS) == {"rn20", *PARAMETERS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 @pytest.mark.parametrize("classes", [10, 100])
 def test_parameters_equal_table_1(name: str, classes: int) -> None:
@@ -118,6 +119,7 @@ def test_trace_is_the_forward_pass_with_names(name: str) -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIDTHS)
 def test_every_parameter_receives_gradient(name: str) -> None:
     torch.manual_seed(0)
@@ -196,6 +198,7 @@ def test_mistakes_are_named() -> None:
         create_model("rn26", input_size=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WIDTHS)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_autocast_trains_as_single_precision_does(name: str, layout: torch.memory_format) -> None:
@@ -221,6 +224,7 @@ def test_odd_and_rectangular_images_pass() -> None:
         assert create_model(name).eval()(torch.randn(1, 3, 37, 50)).logits.shape == (1, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rn26-embed", "wrn16-embed", "dn100-embed-cat"])
 def test_exports(name: str) -> None:
     model, x = create_model(name).eval(), torch.randn(2, 3, 32, 32)

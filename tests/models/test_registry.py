@@ -26,6 +26,7 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_models())
 def test_the_record_of_a_network_agrees_with_the_network(name: str) -> None:
     info, block = model_info(name), create_model(name).block

@@ -177,6 +177,7 @@ def test_the_image_size_is_fixed_where_the_network_fixes_it(tmp_path: Path) -> N
         torch.testing.assert_close(run(session, images)["logits"], model.trace(normalised).logits.detach())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [False, True])
 def test_metadata_leave_out_the_recipe_and_score_of_other_weights(tmp_path: Path, changed: bool) -> None:
     model = FixedSize().eval()
@@ -188,6 +189,7 @@ def test_metadata_leave_out_the_recipe_and_score_of_other_weights(tmp_path: Path
     assert ("started_from" in facts) == changed
 
 
+@pytest.mark.slow
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tembed.trained.onnx_file, "largest_difference", lambda *_: 0.5)
     with pytest.raises(TembedError, match=r"cannot be exported to ONNX: onnxruntime differs from torch by 5\.0e-01"):

@@ -188,6 +188,7 @@ def test_weights_of_an_unknown_network_ask_for_a_plugin(run: Run, tmp_path: Path
         load(path)
 
 
+@pytest.mark.slow
 def test_a_field_that_is_added_to_the_description_is_in_all_three_files(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_the_table_of_verdicts_shortens_only_reasons_without_a_test() -> None:
     assert [row[2] for row in verdict_table(claims).rows] == [f"unclear: {tested.why}", "unclear: n = 1"]
 
 
+@pytest.mark.slow
 def test_a_report_shows_class_names_with_any_characters(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_report_shows_class_names_with_any_characters(
         assert all(f"{a} and {b} (rank " in lines for a, b in itertools.pairwise(words))
 
 
+@pytest.mark.slow
 def test_too_few_patches_drop_the_maps_and_not_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +241,7 @@ def test_features_are_the_maps_of_the_trace(model: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.head, trace.logits.argmax(1))
 
 
+@pytest.mark.slow
 def test_deep_supervision_is_analysed_without_the_embedding(weights: Path, tmp_path: Path) -> None:
     found = analyze(weights / "rn26-aux.safetensors", images_per_class=4, baseline=weights / "rn26-embed.safetensors")
     assert found.embedding_sprites() is None
@@ -248,6 +251,7 @@ def test_deep_supervision_is_analysed_without_the_embedding(weights: Path, tmp_p
     assert verdicts["mass off the true class"] != "not measured"
 
 
+@pytest.mark.slow
 def test_a_hundred_classes_with_an_odd_window(tmp_path: Path) -> None:
     """84 pixels make an 11x11 map with windows of 5x5."""
     rng = np.random.default_rng(0)
@@ -265,6 +269,7 @@ def test_a_hundred_classes_with_an_odd_window(tmp_path: Path) -> None:
     assert (tmp_path / "w.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [100, 1000])  # both gradient methods
 def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "MANY", many)

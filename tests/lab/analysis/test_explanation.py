@@ -129,6 +129,7 @@ def test_a_disagreement_of_head_and_patches_is_stated() -> None:
     assert agreeing.verdict == "class 1 1.00; the patches agree (0.70)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 2, 6, 25, 1000])
 @pytest.mark.parametrize("photo", [(24, 40), (1100, 300)])
 def test_a_figure_can_be_drawn_for_any_number_of_classes(classes: int, photo: tuple[int, int]) -> None:
@@ -151,6 +152,7 @@ LONG_NAMES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "photo"), [(0, (40, 40)), (1, (84, 40)), (2, (40, 300)), (3, (40, 70))])
 def test_no_text_of_a_figure_covers_another(head: int, photo: tuple[int, int]) -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(6), (8, 8))
@@ -162,6 +164,7 @@ def test_no_text_of_a_figure_covers_another(head: int, photo: tuple[int, int]) -
         assert drawn.texts[0].get_text() == "miniature poodle (café au lait)  1.00"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "reach"), [(3, 1.0), (60, 0.02), (1000, 0.01)])
 def test_the_axis_of_the_bars_fits_low_probabilities(classes: int, reach: float) -> None:
     one = made(np.full((4, 4, classes), 1 / classes))

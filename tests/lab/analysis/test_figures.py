@@ -26,6 +26,7 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"{k} {LONG[k % len(LONG)]}" for k in range(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 6, 30])
 def test_long_names_cover_no_text_of_words_and_legend(classes: int) -> None:
     features = made_features(np.arange(40) % classes, (4, 4), classes)

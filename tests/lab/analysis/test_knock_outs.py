@@ -120,6 +120,7 @@ def warmed(name: str, images: Tensor, **options: Any) -> nn.Module:
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rn26-embed", "dn100-embed-cat"])
 def test_knock_outs_are_those_of_a_loop_over_the_images(
     name: str, pictures: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
@@ -172,6 +173,7 @@ def test_knock_outs_are_those_of_a_loop_over_the_images(
     assert json.loads(json.dumps(found.to_json()))["knock_outs"][NO_SHORTCUT]["draws"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rn26-embed", "rn26-aux"])
 def test_gradients_are_those_of_the_two_losses_in_front_of_the_block(
     name: str, pictures: tuple[Tensor, Tensor]

@@ -65,6 +65,7 @@ def gain_in_purity(rng: np.random.Generator, samples: HalfSamples, gain: float) 
     return after - before
 
 
+@pytest.mark.slow
 def test_intervals_of_a_neighbour_measure_cover_the_spread_over_disjoint_samples() -> None:
     """Keeping the neighbour graph fixed, or drawing with replacement, would miss this."""
     labels = np.repeat(np.arange(4), 14)

@@ -74,6 +74,7 @@ def test_a_block_that_destroys_separation_does_not_hold() -> None:
         assert "block input" in found[name].weights.why
 
 
+@pytest.mark.slow
 def test_noise_and_shuffled_labels_hold_nothing() -> None:
     planted = planted_network(LABELS, GROUPS, 2.0)
     shuffled = np.random.default_rng(5).permutation(LABELS)
@@ -82,6 +83,7 @@ def test_noise_and_shuffled_labels_hold_nothing() -> None:
         assert {found[name].weights.verdict for name in BEFORE} == {"holds"}  # nothing is separate, before or after
 
 
+@pytest.mark.slow
 def test_three_seeds_of_each_network_decide_about_the_method() -> None:
     runs = tuple(planted_network(LABELS, GROUPS, 2.0, seed) for seed in range(3))
     noise = tuple(planted_network(LABELS, GROUPS, 0, 50 + seed) for seed in range(3))

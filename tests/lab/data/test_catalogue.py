@@ -71,6 +71,7 @@ def test_the_built_in_records_agree_with_the_paper() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_record_of_parts_matches_what_is_drawn() -> None:
     record = dataset("parts")
     assert record.generate is not None

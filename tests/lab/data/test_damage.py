@@ -113,6 +113,7 @@ def test_mutated_archives(tmp_path: Path, make: SimpleNamespace, kind: str, chan
     attempt(path, skip)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["pickles", "binary", "pngs"])
 @given(change=changes(), data=st.data())
 @few
@@ -173,6 +174,7 @@ def unpickle(data: bytes) -> None:
     assert not said or said.startswith("file.pkl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM"])
 @given(change=changes(), size=st.sampled_from([None, 4]))
 @settings(many, max_examples=120)
@@ -194,6 +196,7 @@ def test_random_images(data: bytes) -> None:
     assert isinstance(found, str) or found.shape[2] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["manifest.json", "labels.npy", "images.npy"])
 @given(change=changes())
 @few

@@ -29,6 +29,7 @@ WORKERS = 6
 WAITING = "another process is fetching cifar10: waiting for it"
 
 
+@pytest.mark.slow
 def test_imports_of_one_name_at_the_same_time_all_succeed(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
     pets = make.zip(tmp_path / "pets.zip", make.class_folders({"cat": 4, "dog": 4}))
     mask = os.umask(0o027)

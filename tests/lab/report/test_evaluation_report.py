@@ -151,6 +151,7 @@ def test_a_caption_keeps_the_file_and_the_numbers_beside_long_names(
     assert max(text_width(file, 12), text_width(truth, 13), text_width(head, 13)) <= 2 * TILE + 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 25, 60])
 def test_no_text_of_a_confusion_matrix_covers_another(classes: int) -> None:
     names = ("three_toed sloth_$cost_of_living", "チベタン・マスティフの子犬たち", "a" * 300, "W" * 30)

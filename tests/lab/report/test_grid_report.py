@@ -111,6 +111,7 @@ def full(put: Put) -> None:
             put(Recipe.paper("rn20", "cifar10", maximizer=maximizer, batch_size=batch, epochs=2), 86.0 + batch / 32)
 
 
+@pytest.mark.slow
 def test_the_figures_show_the_measured_cells(put: Put, tmp_path: Path) -> None:
     full(put)
     text = report(put, tmp_path)
@@ -227,6 +228,7 @@ def test_damaged_runs_are_named_and_the_rest_is_reported(
     assert "torn.json" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e308", "9" * 400, "-0.1", "[]", "null"])
 @pytest.mark.parametrize("place", ["test_accuracy", "total_seconds", "curve"])
 def test_a_number_that_makes_no_sense_excludes_its_run_only(put: Put, tmp_path: Path, number: str, place: str) -> None:

@@ -51,6 +51,7 @@ def test_the_tested_weights_are_the_mean_of_the_last_half(
         torch.testing.assert_close(tensor, mean, msg=name)
 
 
+@pytest.mark.slow
 def test_an_averaged_run_that_crashes_resumes_to_the_same_end(averaged: Run, tmp_path: Path) -> None:
     class Break(Progress):
         left = 6

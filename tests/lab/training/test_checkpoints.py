@@ -194,6 +194,7 @@ def test_a_run_on_a_full_disk_stops_and_resumes_when_there_is_space(alone: Run, 
     assert fingerprint(tmp_path / "run") == fingerprint(alone.folder)
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_disappears_resumes_when_it_is_back(alone: Run, tmp_path: Path) -> None:
     here, there = tmp_path / "run", tmp_path / "elsewhere"
     train(dataclasses.replace(DOTS, epochs=1), tmp_path / "other")
@@ -215,6 +216,7 @@ def test_a_run_with_a_damaged_newest_checkpoint_warns_and_ends_with_the_same_bit
     assert fingerprint(tmp_path / "run") == fingerprint(alone.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

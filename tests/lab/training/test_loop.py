@@ -65,6 +65,7 @@ def test_a_model_without_scores_has_no_patch_loss(tmp_path: Path) -> None:
     assert run.metrics[0]["loss"] == run.metrics[0]["head"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -156,6 +157,7 @@ def test_keras_conventions_change_the_input_the_gradients_and_adam(tmp_path: Pat
         torch.testing.assert_close(theirs, ours, rtol=2e-2, atol=2e-4, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.slow
 def test_a_run_ends_early_and_its_rate_falls_also_after_a_crash(tmp_path: Path) -> None:
     """At a rate of almost zero nothing improves: the first epoch stays the best, and patience decides."""
     recipe = dataclasses.replace(DOTS, epochs=50, train_images=32, lr=1e-8, patience=7, schedule="plateau")
@@ -197,6 +199,7 @@ def test_the_same_recipe_gives_the_same_bits_whatever_the_global_generator(finis
     assert fingerprint(other.folder)["weights"] != fingerprint(finished.folder)["weights"]
 
 
+@pytest.mark.slow
 def test_a_run_that_crashes_after_any_step_resumes_to_the_same_end(finished: Run, tmp_path: Path) -> None:
     """An epoch has four steps, each saved, and a validation; the run crashes in each of them in turn."""
 

@@ -55,6 +55,7 @@ def test_a_run_does_not_save_into_the_folder_of_another_run(other: Run, tmp_path
     assert Run(out).recipe == OTHER.complete()
 
 
+@pytest.mark.slow
 def test_more_epochs_continue_a_finished_run_to_the_bits_of_a_longer_one(alone: Run, tmp_path: Path) -> None:
     run = Run(Path(shutil.copytree(alone.folder, tmp_path / "run")))
     said = Said()

@@ -79,6 +79,7 @@ def test_only_one_cycle_runs_recalibrate_and_only_short_epochs() -> None:
     assert staleness_warning(fast, 4) is None
 
 
+@pytest.mark.slow
 def test_a_few_steps_are_evaluated_with_the_statistics_of_their_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_loaded_weights_learn_at_their_share_of_the_rate(source: Run, tmp_pa
     assert moved.median().item() == pytest.approx(1e-4, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_without_the_weights_that_it_started_from(source: Run, tmp_path: Path) -> None:
     class Break(Progress):
         """Ends the run in its second step, after the checkpoint of the first."""

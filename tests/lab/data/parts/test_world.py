@@ -150,6 +150,7 @@ def test_another_size_shows_the_same_scene():
     assert (large.part_map[:, ::2, ::2] == small.part_map).float().mean() > 0.93
 
 
+@pytest.mark.slow
 def test_a_linear_classifier_on_pixels_stays_below_one_half(world):
     assert linear_accuracy(planes(world).float().flatten(1), world.labels) < 0.5
 

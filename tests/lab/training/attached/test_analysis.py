@@ -38,6 +38,7 @@ def analysis_of(name: str, out: Path, *, freeze: bool, baseline: bool) -> Analys
     return analyze(run.folder, baseline=other, images_per_class=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", [False, True])
 def test_figures_and_page_name_the_layer(named: str, tmp_path: Path, freeze: bool) -> None:
     found = analysis_of(named, tmp_path, freeze=freeze, baseline=True)

@@ -59,6 +59,7 @@ def test_the_folder_name_is_safe_and_no_two_recipes_share_it() -> None:
     assert names[0].startswith("timm-a-b.c-tiny-paper-0-")
 
 
+@pytest.mark.slow
 def test_a_network_of_timm_trains_and_is_evaluated_and_traced(tmp_path: Path) -> None:
     run = train(RESNET, tmp_path / "run")
     assert run.result is not None
