@@ -141,6 +141,39 @@ PARAMETERS = {
 }
 """Table 1's parameter column by model: millions of parameters without those per class, and parameters per class."""
 
+_RN = "16 64 1, 64 128 2, 128 128 2, -, 128 256 1"
+_RN_OURS = "16 64 1, 64 128 2, 128 128 2, 128 128 1, 128 256 1"
+_WRN = "16 32 1, 32 64 2, 64 128 2, -, 128 128 -"
+_WRN_OURS = "16 32 1, 32 64 2, 64 128 2, 128 128 1, 128 128 -"
+STAGES = {
+    32: {
+        "rn26": _RN,
+        "rn26-embed": _RN_OURS,
+        "rn38": _RN,
+        "rn38-embed": _RN_OURS,
+        "wrn16": _WRN,
+        "wrn16-embed": _WRN_OURS,
+        "dn100": "24 108 2, 108 150 2, 150 342 -, -, 342 534 -",
+        "dn100-embed": "24 108 2, 108 150 2, 150 342 -, 342 342 1, 342 534 -",
+        "dn100-embed-cat": "24 108 2, 108 150 2, 150 342 -, 342 534 -, 534 726 -",
+    },
+    84: {
+        "rn26": "16 64 2" + _RN[7:],
+        "rn26-embed": "16 64 2" + _RN_OURS[7:],
+        "rn38": "16 64 2" + _RN[7:],
+        "rn38-embed": "16 64 2" + _RN_OURS[7:],
+        "wrn16": "16 32 2" + _WRN[7:],
+        "wrn16-embed": "16 32 2" + _WRN_OURS[7:],
+        "dn100": "24 108 2, 108 150 2, 150 171 2, -, 171 363 -",
+        "dn100-embed": "24 108 2, 108 150 2, 150 171 2, 171 171 1, 171 363 -",
+        "dn100-embed-cat": "24 108 2, 108 150 2, 150 171 2, 171 363 -, 363 555 -",
+    },
+}
+"""Appendix A's tables by image side and model: stages 1 to 3, the block, stage 4.
+
+Channels in and out and the reduction of each: by how much its linear transform divides the side, or - without one.
+"""
+
 MU = 2.5
 """Threshold of the soft maximizers, for ResNet20 on CIFAR-10 (§4.1)."""
 ETA = 17.0

@@ -12,10 +12,10 @@ from tembed.block import DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.loss import EmbeddingLoss
 from tembed.models.network import Network
-from tembed.models.parameter_counts import parameter_table
+from tembed.models.parameter_counts import parameter_table, stages
 from tembed.models.registry import canonical_name, create_model, list_models, model_info, register_model
 from tembed.models.resnet import resnet
-from tembed.paper import PARAMETERS
+from tembed.paper import PARAMETERS, STAGES
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,11 @@ def test_labels_are_those_of_table_1() -> None:
         *("WRN16", "WRN16-Ours", "DN100", "DN100-Ours", "DN100-Ours-C"),
     ]
     assert model_info("rn20").label is None
+
+
+@pytest.mark.parametrize(("side", "name"), [(side, name) for side, table in STAGES.items() for name in table])
+def test_the_stages_are_those_of_appendix_a(side: int, name: str) -> None:
+    assert stages(name, side) == STAGES[side][name]
 
 
 def test_every_row_of_table_1_is_counted() -> None:

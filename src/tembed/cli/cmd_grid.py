@@ -28,6 +28,8 @@ class GridCommand:
     """this many seeds, starting at 0, instead of the grid's"""
     epochs: int | None = None
     """this many epochs instead of the preset's"""
+    train_images: int | None = None
+    """this many training images instead of all"""
     preset: Literal["paper", "fast", "frozen"] | None = None
     """the defaults of all other settings, instead of the grid's preset"""
     out: Path = Path("runs")
@@ -72,6 +74,7 @@ def main(arguments: list[str]) -> int:
         "model": list(command.models) or None,
         "seeds": command.seeds,
         "epochs": command.epochs,
+        "train_images": command.train_images,
         "preset": command.preset,
     }
     progress = stderr_progress(command.quiet)

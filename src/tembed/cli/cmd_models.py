@@ -1,10 +1,18 @@
-"""``tembed models``: the parameter column of Table 1, as counted here and as printed in the paper."""
+"""``tembed models``: the networks of Table 1 and appendix A, as counted here and as printed in the paper."""
 
 import tyro
 
 
-def models() -> int:
-    """Print the parameter count of every network of Table 1 (C classes) beside the paper's number."""
+def models(stages: bool = False) -> int:
+    """Print the parameter count of every network of Table 1 (C classes) beside the paper's number.
+
+    Args:
+        stages: print the channels and the reduction of every stage instead (appendix A)
+    """
+    return print_stages() if stages else print_parameters()
+
+
+def print_parameters() -> int:
     from tembed.models.parameter_counts import parameter_table
 
     print(f"{'model':<16} {'paper':<13} {'parameters':>18}   {'Table 1':>14}")
@@ -17,6 +25,22 @@ def models() -> int:
         print(f"{row.name:<16} {row.label:<13} {counted:>18}   {printed:>14}{verdict}")
     print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network for comparing maximizers, not in Table 1")
     print(f"{'rn26-1x1':<16} {'(control)':<13} rn26 with only the 1x1 convolution of the block's shortcut")
+    return 1 if disagreements else 0
+
+
+def print_stages() -> int:
+    from tembed.models.parameter_counts import stages
+    from tembed.paper import STAGES
+
+    disagreements = 0
+    for side, table in STAGES.items():
+        print(f"\nimages of {side} pixels: channels in and out, and the side's reduction (-: no linear transform)")
+        print(f"{'model':<16} {'stage 1':<12} {'stage 2':<12} {'stage 3':<12} {'block':<12} stage 4")
+        for name, printed in table.items():
+            found = stages(name, side)
+            verdict = "" if found == printed else f"   the paper: {printed}"
+            disagreements += found != printed
+            print(f"{name:<16} " + " ".join(f"{part:<12}" for part in found.split(", ")).rstrip() + verdict)
     return 1 if disagreements else 0
 
 

@@ -1,7 +1,8 @@
-"""Parameter counts of the networks beside those of Table 1."""
+"""What the paper's tables say about the networks, counted on the networks themselves."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from tembed.models.registry import create_model, model_info
@@ -35,3 +36,26 @@ def parameter_table() -> list[ParameterRow]:
         one, two = (count_parameters(create_model(name, classes)) for classes in (1, 2))
         rows.append(ParameterRow(name, model_info(name).label or name, 2 * one - two, two - one, *printed))
     return rows
+
+
+def stages(name: str, input_size: int) -> str:
+    """The stages of a network for images of this side, in the form of `tembed.paper.STAGES`."""
+    with torch.device("meta"):
+        model = create_model(name, 10, input_size).eval()
+        sizes: dict[nn.Module, tuple[torch.Size, torch.Size]] = {}
+
+        def record(module: nn.Module, inputs: Any, output: Any) -> None:
+            sizes[module] = inputs[0].shape, (output[0] if isinstance(output, tuple) else output).shape
+
+        parts = [model.stage1, model.stage2, model.stage3, model.block, model.stage4]
+        for part in parts:
+            if part is not None:
+                part.register_forward_hook(record)
+        model(torch.empty(1, 3, input_size, input_size))
+    return ", ".join("-" if part is None else _stage(part, *sizes[part]) for part in parts)
+
+
+def _stage(part: nn.Module, before: torch.Size, after: torch.Size) -> str:
+    shrinks = round(before[3] / after[3])  # odd sides are rounded up or down
+    projects = any(getattr(module, "shortcut", None) is not None for module in part.modules())
+    return f"{before[1]} {after[1]} {shrinks if shrinks > 1 or projects else '-'}"
