@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import tembed
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
@@ -246,6 +247,7 @@ def test_the_command_line_lists_and_imports_without_torch(tmp_path: Path, make: 
     folder = make.folder(tmp_path / "p", make.class_folders(PETS))
     code = """
 import sys
+import tembed
 from tembed.cli.main import main
 assert main(["data", "import", sys.argv[1], "--name", "pets"]) == 0
 assert main(["data", "list"]) == 0
@@ -253,3 +255,21 @@ sys.exit("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code, str(folder)], stdout=subprocess.DEVNULL)
     assert done.returncode == 0
+
+
+def test_classes_that_files_name_by_a_code_are_called_by_their_titles(
+    root: Path, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    """What is stored, and so its checksum, stays as the files have it."""
+    register_dataset(Dataset("coded", class_titles={"n01": "cat", "n03": "cow"}))
+    stored = import_images(make.zip(tmp_path / "coded.zip", make.class_folders({"n01": 6, "n02": 6})), "coded")
+    assert stored.manifest["classes"] == ["n01", "n02"]
+    assert load("coded").train.classes == ("cat", "n02")
+
+
+def test_the_classes_of_mini_imagenet_have_names() -> None:
+    titles = dataset("mini-imagenet").class_titles
+    assert len(set(titles.values())) == len(titles) == 100
+    assert titles["n02129165"] == "lion"
+    assert titles["n04275548"] == "spider web", "a name that is broken across two lines"
+    assert tembed.load("rn26-embed/mini-imagenet").description.classes == tuple(titles[name] for name in sorted(titles))

@@ -15,6 +15,7 @@ from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
 from tembed.lab.data.download import Download, NpmPackage
 from tembed.lab.data.parts import world
+from tembed.lab.data.synsets import MINI_IMAGENET
 
 if TYPE_CHECKING:
     from tembed.lab.data.image_set import ImageSet
@@ -46,6 +47,8 @@ class Dataset:
     """number of images in the pool, which is the dataset before it is split"""
     classes: tuple[str, ...] = ()
     """in the order of the labels; imported files must have these classes"""
+    class_titles: dict[str, str] = field(default_factory=dict)
+    """what classes are called once they are loaded, where the files name them by a code"""
     num_classes: int | None = None
     """default: the number of ``classes``"""
     super_classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -226,6 +229,7 @@ register_dataset(
         side=84,
         images=60_000,
         num_classes=100,
+        class_titles=MINI_IMAGENET,
         in_paper=True,
         file_names=(
             "mini-imagenet.zip",

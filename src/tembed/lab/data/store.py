@@ -25,7 +25,7 @@ from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.common.files import FORBIDDEN, FULL, Lock, locked, sync_folder, write_json
-from tembed.lab.data.catalogue import NAME, check_name, list_datasets
+from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
 from tembed.lab.data.readers.reading import Reading, SourceFile
@@ -60,7 +60,9 @@ class Stored:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return tuple(self.manifest["classes"])
+        """The names of the classes, or what the dataset's record calls them."""
+        titles = dataset(self.name).class_titles
+        return tuple(titles.get(name, name) for name in self.manifest["classes"])
 
     @property
     def sha256(self) -> str:
