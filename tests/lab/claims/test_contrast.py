@@ -70,3 +70,32 @@ def test_networks_on_par_pass_two_one_sided_tests() -> None:
         below = stats.ttest_ind(a - ON_PAR, b, equal_var=False, alternative="less").pvalue
         assert p == pytest.approx(max(above, below))
         assert against == pytest.approx(1 - max(above, below))
+
+
+def test_networks_on_the_same_images_are_compared_in_pairs() -> None:
+    """As McNemar's test does: only images on which the networks differ count."""
+    rng = np.random.default_rng(0)
+    theirs = rng.random(12_000) < 0.9
+    ours = theirs.copy()
+    ours[rng.choice(np.flatnonzero(~theirs), 426, replace=False)] = True
+    ours[rng.choice(np.flatnonzero(theirs), 353, replace=False)] = False
+    samples = [Sample((100 * right.mean(),), right.astype(float)) for right in (ours, theirs)]
+    paired = contrast([samples[0]], [samples[1]], 12_000)
+    exact = stats.binomtest(426, 779, alternative="greater").pvalue
+    assert paired.image_tails()[0] == pytest.approx(exact, rel=0.1)
+    assert paired.shown().endswith(", paired")
+    separate = contrast([Sample(samples[0].values)], [samples[1]], 12_000)
+    assert separate.image_tails()[0] > 5 * exact
+    assert not separate.is_paired
+
+
+def test_seeds_of_the_same_images_are_averaged() -> None:
+    """The loop over images, written out."""
+    rng = np.random.default_rng(1)
+    both = rng.random((2, 500)) < 0.7
+    other = rng.random(500) < 0.6
+    mean = Sample(tuple(100 * both.mean(1)), both.mean(0))
+    apart = [(float(a) + float(b)) / 2 - float(c) for a, b, c in zip(*both, other, strict=True)]
+    found = contrast([mean], [Sample((100 * other.mean(),), other.astype(float))], 500)
+    assert found.image_error() == pytest.approx(100 * np.std(apart, ddof=1) / np.sqrt(500))
+    assert found.value == pytest.approx(100 * np.mean(apart))

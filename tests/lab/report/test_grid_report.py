@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tembed.cli.main import main
@@ -16,6 +17,7 @@ from tembed.lab.grid.cells import make_cells, network_fields, network_title
 from tembed.lab.grid.records import read_runs
 from tembed.lab.report.ablations import network_colours
 from tembed.lab.report.grid_report import write_grid_report
+from tembed.lab.training.evaluation import pack_correct
 from tembed.lab.training.recipe import Recipe
 from tembed.paper import ACCURACY
 
@@ -295,3 +297,18 @@ def test_the_page_fits_a_phone_and_needs_no_other_file(put: Put, tmp_path: Path,
     assert measured["figures"] == len(list((tmp_path / "out" / "figures").iterdir()))
     assert measured["missing"] > 0
     assert "measured beside the paper" in measured["heading"]
+
+
+@pytest.mark.parametrize(
+    ("right", "listed", "good"), [(10, 10, True), (10, 11, False), (10, 10_000, False)], ids=["good", "other", "longer"]
+)
+def test_the_listed_images_must_make_the_accuracy(right: int, listed: int, good: bool, put: Put) -> None:
+    path = put(Recipe("rn26", "cifar10"), 50.0, test_images=20)
+    value = json.loads(path.read_text())
+    value["result"]["test"]["correct"] = pack_correct(np.arange(max(20, listed)) < listed)
+    path.write_text(json.dumps(value))
+    found = read_runs([path.parent])
+    assert len(found.records) == int(good)
+    assert len(found.excluded) == int(not good)
+    if good:
+        assert make_cells(found.records)[0].sample.correct.tolist() == [1.0] * right + [0.0] * (20 - right)

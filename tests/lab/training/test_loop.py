@@ -18,7 +18,7 @@ from tembed.common.files import locked
 from tembed.common.progress import Lines, Progress
 from tembed.images.pixels import resized
 from tembed.lab.data.batches import Pixels
-from tembed.lab.training.evaluation import evaluate
+from tembed.lab.training.evaluation import evaluate, evaluate_in_detail, unpack_correct
 from tembed.lab.training.inputs import load_inputs
 from tembed.lab.training.loop import Training, train
 from tembed.lab.training.recipe import Recipe
@@ -54,8 +54,10 @@ def test_the_result_is_the_test_accuracy_of_the_epoch_with_the_best_validation(f
     assert result is not None
     best = max(finished.metrics, key=lambda record: record["val_accuracy"])
     assert (result["best_epoch"], result["val_accuracy"]) == (best["epoch"], best["val_accuracy"])
-    again = evaluate(finished.folder)
-    assert again.to_json() == result["test"]
+    again = evaluate_in_detail(finished.folder)
+    correct = unpack_correct(result["test"].pop("correct"), again.evaluation.images)
+    assert again.evaluation.to_json() == result["test"]
+    assert correct.tolist() == (again.predictions.probabilities.argmax(1) == again.predictions.labels).tolist()
     assert evaluate(finished.folder, "val").accuracy == result["val_accuracy"]
 
 

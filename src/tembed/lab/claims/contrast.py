@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tembed.lab.claims.statistics import combined_error, one_sided
 from tembed.lab.grid.cells import Sample
 
@@ -44,19 +46,31 @@ class Contrast:
         """Whether the difference is as stated, whatever its size means. Two decimals are printed, so 1e-6 is a tie."""
         return abs(self.value) < ON_PAR if self.on_par else self.value > 1e-6
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether it is known of every network which test images it classifies correctly."""
+        return all(sample.correct is not None for sample in self.samples)
+
     def image_error(self) -> float:
         """The standard error over the choice of test images, in points.
 
-        Binomial for each network, added up as if the networks were tested on different images. They share the images,
-        and mostly agree on them, so the true error is smaller. Seeds share them as well: more seeds do not reduce it.
+        Paired where it is known which images each network classifies correctly: the networks mostly agree on them.
+        Otherwise binomial for each network, added up as if they were tested on different images, which is larger. Seeds
+        share the images, so more seeds do not reduce it.
         """
+        if self.is_paired:
+            plus, minus = (
+                np.sum([sample.correct for sample in side if sample.correct is not None], axis=0)
+                for side in (self.plus, self.minus)
+            )
+            return 100 * float(np.std(plus - minus, ddof=1)) / math.sqrt(self.test_images)
         shares = [min(max(sample.mean / 100, 0.0), 1.0) for sample in self.samples]
         return 100 * math.sqrt(sum(share * (1 - share) for share in shares) / self.test_images)
 
     def shown(self) -> str:
         """The difference with its 95 % interval over test images."""
-        margin = 1.96 * self.image_error()
-        return f"{self.value:+.2f} [{self.value - margin:+.2f}, {self.value + margin:+.2f}]"
+        margin, paired = 1.96 * self.image_error(), ", paired" if self.is_paired else ""
+        return f"{self.value:+.2f} [{self.value - margin:+.2f}, {self.value + margin:+.2f}]{paired}"
 
     def seed_error(self) -> tuple[float, float]:
         """The standard error over seeds, in points, and its degrees of freedom: Welch's and Satterthwaite's."""

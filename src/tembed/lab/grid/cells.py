@@ -3,8 +3,11 @@
 import dataclasses
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tembed.common.errors import counted
 from tembed.lab.data.catalogue import dataset, list_datasets
@@ -21,9 +24,13 @@ Regime = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """The test accuracies of a cell's seeds, in %."""
+    """The test accuracies of a cell's seeds, in %.
+
+    ``correct``: for each test image, the share of the seeds that classify it correctly; None if that is not known.
+    """
 
     values: tuple[float, ...]
+    correct: NDArray[np.float64] | None = field(default=None, compare=False)
 
     @property
     def n(self) -> int:
@@ -50,7 +57,9 @@ class Cell:
 
     @property
     def sample(self) -> Sample:
-        return Sample(tuple(record.accuracy for record in self.records))
+        known = [record.correct for record in self.records if record.correct is not None]
+        correct = np.mean(known, axis=0) if len(known) == len(self.records) else None
+        return Sample(tuple(record.accuracy for record in self.records), correct)
 
     @property
     def seeds(self) -> list[int]:

@@ -4,8 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tembed.common.errors import TembedError
 from tembed.common.files import read_json
+from tembed.lab.training.evaluation import unpack_correct
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, check_result, find_runs, summary
 
@@ -21,6 +25,8 @@ class Record:
     curve: tuple[dict[str, Any], ...]
     seconds: float
     source: Path
+    correct: NDArray[np.bool_] | None = field(default=None, compare=False)
+    """whether each test image was classified correctly, if the run recorded it"""
 
 
 @dataclass
@@ -102,7 +108,18 @@ def _record(value: dict[str, Any], source: Path) -> Record:
         curve=curve,
         seconds=float(result["total_seconds"]),
         source=source,
+        correct=_correct(result),
     )
+
+
+def _correct(result: dict[str, Any]) -> NDArray[np.bool_] | None:
+    if "correct" not in result["test"]:
+        return None
+    images = int(result["test"]["images"])
+    correct = unpack_correct(str(result["test"]["correct"]), images)
+    if correct.sum() != round(float(result["test_accuracy"]) * images):
+        raise ValueError("the test images that it lists as correct do not make its accuracy")
+    return correct
 
 
 def _drop_duplicates(read: RunsRead) -> None:

@@ -1,13 +1,16 @@
 """Measures a model on a subset of a dataset: the head, and each patch by itself."""
 
+import base64
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tembed.common.errors import TembedError
@@ -41,6 +44,19 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def pack_correct(correct: NDArray[np.bool_]) -> str:
+    """Which images were classified correctly, in the order of their subset, as text for a JSON file."""
+    return base64.b64encode(np.packbits(correct).tobytes()).decode()
+
+
+def unpack_correct(text: str, images: int) -> NDArray[np.bool_]:
+    """What `pack_correct` was given. Raises `ValueError` if it is not of this many images."""
+    packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    if len(packed) != -(-images // 8):
+        raise ValueError(f"it lists {8 * len(packed)} images instead of {images}")
+    return np.unpackbits(packed, count=images).astype(bool)
 
 
 @dataclass(frozen=True)

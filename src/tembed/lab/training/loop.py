@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tembed.attachment.frozen import Frozen
 from tembed.common.cores import Crowd, threads_sleep
@@ -38,6 +38,7 @@ from tembed.lab.training.transfer import slow_down
 from tembed.lab.training.variance_share import measured_share
 from tembed.loss import EmbeddingLoss
 from tembed.models.conventions import CONVENTIONS
+from tembed.models.network import Output
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork
 
@@ -295,7 +296,12 @@ class Training:
     def test(self) -> None:
         """Test the best epoch's weights, once."""
         self.model.load_state_dict(self.state.best)
-        self.storage.write_result(self.state, self._evaluate("test", self.inputs.test, self.network))
+        predicted: list[Tensor] = []
+        test = self._evaluate(
+            "test", self.inputs.test, self.network, lambda output: predicted.append(output.logits.argmax(1).cpu())
+        )
+        right = torch.cat(predicted) == self.inputs.test.images.labels if self.group.world == 1 else None
+        self.storage.write_result(self.state, test, right)
         self.group.broadcast(True)  # the others return when the result is written
 
     def save(self) -> None:
@@ -358,9 +364,11 @@ class Training:
 
     # --- measuring and showing
 
-    def _evaluate(self, task: str, batches: Batches, model: nn.Module) -> Evaluation:
+    def _evaluate(
+        self, task: str, batches: Batches, model: nn.Module, keep: Callable[[Output], None] | None = None
+    ) -> Evaluation:
         watch, forward = self._watch(task), self.forward if model is self.model else None
-        return evaluate_batches(model, batches, self.recipe.seed, watch, group=self.group, forward=forward)
+        return evaluate_batches(model, batches, self.recipe.seed, watch, group=self.group, forward=forward, keep=keep)
 
     def _watch(self, task: str) -> Callable[[int, int], None]:
         def watch(done: int, total: int) -> None:

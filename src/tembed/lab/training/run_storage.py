@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 from tembed.common.errors import TembedError
 from tembed.common.files import Lock, write_json
 from tembed.common.progress import Progress
-from tembed.lab.training.evaluation import Evaluation
+from tembed.lab.training.evaluation import Evaluation, pack_correct
 from tembed.lab.training.hardware import Hardware
 from tembed.lab.training.inputs import Inputs
 from tembed.lab.training.process_group import ProcessGroup
@@ -93,14 +93,17 @@ class RunStorage:
         )
         save_weights(self.run.best_path, {**self.frozen, **state.best}, description)
 
-    def write_result(self, state: State, test: Evaluation) -> None:
-        """Write the result of the run: the best epoch, and the test of its weights."""
+    def write_result(self, state: State, test: Evaluation, right: Tensor | None) -> None:
+        """Write the result of the run: the best epoch, and the test of its weights.
+
+        ``right``: whether each test image was classified correctly, for paired tests; None if that is not known.
+        """
         best = state.best_metrics
         result = {
             "best_epoch": best["epoch"],
             "val_accuracy": best["val_accuracy"],
             "test_accuracy": test.accuracy,
-            "test": test.to_json(),
+            "test": test.to_json() | ({} if right is None else {"correct": pack_correct(right.numpy())}),
             "epochs": state.epoch,
             "train_images": len(self.inputs.train.images),
             "total_seconds": state.metrics[-1]["total_seconds"],
