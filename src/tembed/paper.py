@@ -54,11 +54,15 @@ BASELINES = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """States that the summed accuracy of the networks ``plus`` exceeds that of the networks ``minus``."""
+    """States that the summed accuracy of the networks ``plus`` exceeds that of the networks ``minus``.
+
+    ``on_par``: it states instead that they differ by less than a point.
+    """
 
     text: str
     plus: tuple[str, ...]
     minus: tuple[str, ...]
+    on_par: bool = False
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -98,6 +102,11 @@ CLAIMS = (
         "RN26-Ours beats RN38",
         (_beats("rn26-embed", "rn38"),),
         mostly=True,
+    ),
+    PaperClaim(
+        "With less depth, the method performs on par with the deeper baseline.",
+        "RN26-Ours and RN38 differ by less than a point (the paper does not say what on par means)",
+        (Comparison("RN26-Ours on par with RN38", ("rn26-embed",), ("rn38",), on_par=True),),
     ),
     PaperClaim(
         "Shallow architectures gain more.",

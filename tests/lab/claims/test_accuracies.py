@@ -26,6 +26,7 @@ def test_the_claims_on_the_papers_own_table() -> None:
     assert found == [
         ("unclear", "claimed sign in 14 of 15 comparisons"),  # not DN100-Ours on CIFAR-100
         ("unclear", "claimed sign in 2 of 3 comparisons"),  # not on CIFAR-100
+        ("unclear", "claimed sign in 2 of 3 comparisons"),  # a tie is missed by 1.37 points on CIFAR-100
         ("does not hold", "claimed sign in 5 of 12 comparisons"),
         ("unclear", "claimed sign in 2 of 3 comparisons"),  # not on CIFAR-10
         ("unclear", "claimed sign in 3 of 3 comparisons"),
@@ -93,7 +94,8 @@ def test_the_two_verdicts_are_independent() -> None:
 def test_a_tie_at_chance_level_is_unclear(seeds: int) -> None:
     chance = {key: Sample((10.0,) * seeds) for key in accuracies(0.0, 1)}
     for one in check_claims(chance, {"cifar10": 12_000}):
-        assert (one.claim.weights.verdict, one.claim.method.verdict) == ("unclear", "unclear")
+        weights = "holds" if "on par" in one.claim.name else "unclear"
+        assert (one.claim.weights.verdict, one.claim.method.verdict) == (weights, "unclear")
         assert "shows no spread" in one.claim.method.why
 
 

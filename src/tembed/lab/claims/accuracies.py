@@ -105,4 +105,4 @@ def check_paper() -> list[Checked]:
 
 def _contrast(comparison: Comparison, data: str, accuracies: Accuracies, test_images: int) -> Contrast:
     plus, minus = (tuple(accuracies[model, data] for model in models) for models in (comparison.plus, comparison.minus))
-    return Contrast(f"{comparison.text} on {data_title(data)}", plus, minus, test_images)
+    return Contrast(f"{comparison.text} on {data_title(data)}", plus, minus, test_images, comparison.on_par)
