@@ -110,3 +110,10 @@ assert len(tembed.load("rn26-embed/cifar10").description.classes) == 10
 @pytest.mark.process
 def test_trained_networks_load_without_modules_that_windows_lacks() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", UNIX_ONLY], check=True)
+
+
+def test_one_module_starts_python_processes() -> None:
+    """Each start has to keep the current folder off the path of the new process."""
+    ways = ("sys.executable", "ProcessPoolExecutor", "get_context", "multiprocessing.Process", "os.fork", "mp.spawn")
+    starting = {named(path) for path in MODULES if any(way in path.read_text("utf-8") for way in ways)}
+    assert starting == {"common/processes.py"}
