@@ -151,7 +151,7 @@ def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progr
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
     done, size = 0, (0, 0)
-    with reproducible(device.type == "cpu"):
+    with reproducible(device):
         torch.manual_seed(seed)
         for pixels, labels in batches.epoch(0):
             trace = model.trace(pixels.to(device))

@@ -113,7 +113,7 @@ def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
                     f"warning: {run.folder} is on a file system without locks: start no second process in that folder"
                 )
         stop = stack.enter_context(listening())
-        stack.enter_context(reproducible(job.hardware.accelerator == "cpu"))
+        stack.enter_context(reproducible(job.hardware.accelerator))
         if group.is_first:
             try:
                 run.assign(recipe)
