@@ -1,6 +1,7 @@
 """The layout is the architecture: two rooms, and imports that point one way."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -117,3 +118,11 @@ def test_one_module_starts_python_processes() -> None:
     ways = ("sys.executable", "ProcessPoolExecutor", "get_context", "multiprocessing.Process", "os.fork", "mp.spawn")
     starting = {named(path) for path in MODULES if any(way in path.read_text("utf-8") for way in ways)}
     assert starting == {"common/processes.py"}
+
+
+def test_one_module_opens_files_to_write() -> None:
+    """It follows no links. `open_memmap` writes into the user's own cache, where it replaces a link."""
+    mode = r"""["'][rb]*[wax+][rwaxb+]*["']"""
+    ways = re.compile(rf"open\([^)\n]*{mode}|write_text\(|write_bytes\(|os\.open\(|\.touch\(")
+    writing = {named(path) for path in MODULES if ways.search(path.read_text("utf-8"))}
+    assert writing == {"common/files.py", "common/output.py", "lab/training/feature_cache.py"}

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from tembed.common.cores import cores, wanted_threads
 from tembed.common.errors import TembedError, counted
-from tembed.common.files import InUse, explained
+from tembed.common.files import InUse, explained, open_file
 from tembed.common.plugins import VARIABLE as PLUGINS
 from tembed.common.plugins import named_plugins
 from tembed.common.processes import tembed_command
@@ -147,7 +147,7 @@ def start_worker(arguments: list[str], environment: dict[str, str], log: Path) -
 
     Workers share the machine, so idle threads sleep unless the user chose otherwise.
     """
-    with explained(log), log.open("ab") as output:
+    with explained(log), open_file(log, "ab") as output:
         return subprocess.Popen(
             tembed_command(*arguments),
             stdin=subprocess.PIPE,

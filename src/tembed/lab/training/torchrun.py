@@ -21,6 +21,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tembed.common.cores import ASLEEP, CHOICE, POLICIES, cores
 from tembed.common.errors import TembedError
+from tembed.common.files import write_file
 from tembed.common.processes import tembed_command
 from tembed.lab.training.hardware import Hardware
 from tembed.lab.training.process_group import ConnectionLost
@@ -78,7 +79,7 @@ def run_as_worker(work: Callable[[], int]) -> NoReturn:
     except TembedError as error:
         note = json.dumps({"message": {"message": str(error), "extraInfo": {"timestamp": int(time.time())}}})
         if file := os.environ["TORCHELASTIC_ERROR_FILE"]:
-            Path(file).write_text(note, "utf-8")
+            write_file(Path(file), note.encode())
         else:
             print(error, file=sys.stderr)
         code = LOST if isinstance(error, ConnectionLost) else 2
