@@ -3,16 +3,19 @@
 import copy
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from support.foreign import Plain
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import cache_dir, triton_cache_dir
 
 from tembed.attachment.attaching import attach
 from tembed.attachment.frozen import BlockAndHead
 from tembed.block import FeatureEmbedding
+from tembed.common.errors import TembedError
 from tembed.lab.training.compiling import compile_stages
 from tembed.loss import EmbeddingLoss
 from tembed.maximizers.bn_relu import BNReLU
@@ -121,3 +124,32 @@ def test_a_network_from_elsewhere_is_traced_in_one_graph_and_trains_alike(
     traced.eval()(images)
     traced.train()(images[:3])  # neither is compiled
     assert dict(counters["stats"]) == before
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder of a user who has named no folder for compiled code. Nothing is compiled here."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(torch, "compile", lambda stages, dynamic: stages)
+    return tmp_path / "tembed"
+
+
+def test_compiled_code_is_kept_where_only_the_user_can_put_code(cache: Path) -> None:
+    compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+    assert [Path(cache_dir()), Path(triton_cache_dir(0))] == [cache / "inductor", cache / "triton"]
+    assert {folder.stat().st_mode & 0o777 for folder in cache.iterdir()} == {0o700}
+
+
+def test_a_cache_that_others_can_write_is_refused(cache: Path) -> None:
+    (cache / "inductor").mkdir(parents=True)
+    (cache / "inductor").chmod(0o777)
+    with pytest.raises(TembedError, match="open to others: set XDG_CACHE_HOME or TORCHINDUCTOR_CACHE_DIR"):
+        compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+
+
+def test_a_cache_that_the_user_named_is_used(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
+    compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+    assert cache_dir() == str(tmp_path / "mine")
