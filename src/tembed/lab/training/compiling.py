@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -38,10 +39,12 @@ def _for_training(model: nn.Module, batch: int, plain: Stages, compiled: Stages)
 def use_private_cache() -> None:
     """Let torch keep compiled code in a private folder, unless the user named one.
 
-    Its own is in the temporary folder, where others can put code before the first use.
+    Its own is ``torchinductor_USER`` in the temporary folder, where others can put code before the first use. Torch
+    sets the variable to it when it is imported.
     """
+    torchs = os.path.join(tempfile.gettempdir(), "torchinductor_")
     for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
-        if not os.environ.get(variable):
+        if not (given := os.environ.get(variable)) or given.startswith(torchs):
             folder = private_folder(name)
             if folder is None:
                 raise TembedError(
