@@ -1,6 +1,7 @@
 """The layout is the architecture: two rooms, and imports that point one way."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -110,3 +111,18 @@ assert len(tembed.load("rn26-embed/cifar10").description.classes) == 10
 @pytest.mark.process
 def test_trained_networks_load_without_modules_that_windows_lacks() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", UNIX_ONLY], check=True)
+
+
+def test_one_module_starts_python_processes() -> None:
+    """Each start has to keep the current folder off the path of the new process."""
+    ways = ("sys.executable", "ProcessPoolExecutor", "get_context", "multiprocessing.Process", "os.fork", "mp.spawn")
+    starting = {named(path) for path in MODULES if any(way in path.read_text("utf-8") for way in ways)}
+    assert starting == {"common/processes.py"}
+
+
+def test_one_module_opens_files_to_write() -> None:
+    """It follows no links. `open_memmap` writes into the user's own cache, where it replaces a link."""
+    mode = r"""["'][rb]*[wax+][rwaxb+]*["']"""
+    ways = re.compile(rf"open\([^)\n]*{mode}|write_text\(|write_bytes\(|os\.open\(|\.touch\(")
+    writing = {named(path) for path in MODULES if ways.search(path.read_text("utf-8"))}
+    assert writing == {"common/files.py", "common/output.py", "lab/training/feature_cache.py"}

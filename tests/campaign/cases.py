@@ -40,7 +40,7 @@ class Case:
 
     def start(self, command: str, threads: int = 1, code: str = "", **more: str) -> subprocess.Popen[str]:
         """Start `tembed train` in this case's folder; ``code`` starts it in another way."""
-        first = ["-c", code] if code else ["-m", "tembed.cli.main"]
+        first = ["-c", code] if code else ["-m", "tembed"]
         line = [
             sys.executable,
             *first,
@@ -56,7 +56,7 @@ class Case:
 
     def start_grid(self, *options: str) -> subprocess.Popen[str]:
         (self.folder / "mine.toml").write_text(MINE)
-        line = [sys.executable, "-m", "tembed.cli.main", "grid", str(self.folder / "mine.toml"), "--out", str(self.out)]
+        line = [sys.executable, "-m", "tembed", "grid", str(self.folder / "mine.toml"), "--out", str(self.out)]
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         line += ["--checkpoint-seconds", "0.1", *options]
         return subprocess.Popen(line, env=self.environment(1), text=True, **pipes)

@@ -34,7 +34,7 @@ CLOCKS = {"seconds", "total_seconds", "images_per_second"}
 
 
 def tembed(*arguments: object, folder: Path) -> None:
-    command = [sys.executable, "-m", "tembed.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "tembed", *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
 

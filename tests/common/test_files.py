@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from tembed.common.errors import TembedError
-from tembed.common.files import ABANDONED, InUse, is_locked, locked, locked_folder, write_file
+from tembed.common.files import ABANDONED, InUse, below, is_locked, locked, locked_folder, open_file, write_file
 
 
 def test_a_lock_is_exclusive(tmp_path: Path) -> None:
@@ -104,6 +104,39 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=message), locked(tmp_path / "lock"):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_lock_is_not_made_through_a_link_where_there_are_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(FileLock, "acquire", no_locks)
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TembedError, match="links are not followed"), locked(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab"])
+def test_a_file_is_not_opened_through_a_link(tmp_path: Path, mode: Any) -> None:
+    for target in ("there", "missing"):
+        (tmp_path / "there").write_bytes(b"somebody else's")
+        (tmp_path / f"link-{target}").symlink_to(tmp_path / target)
+        with pytest.raises(OSError, match="symbolic links"):
+            open_file(tmp_path / f"link-{target}", mode)
+    assert (tmp_path / "there").read_bytes() == b"somebody else's"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_only_the_folder_that_the_user_named_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real" / "inside" / "deeper").mkdir(parents=True)
+    (tmp_path / "named").symlink_to(tmp_path / "real")
+    assert below(tmp_path / "named", "inside", "new") == tmp_path / "named" / "inside" / "new"
+    (tmp_path / "real" / "linked").symlink_to(tmp_path / "real" / "inside")
+    with pytest.raises(TembedError, match=r"real/linked .*links are not followed"):
+        below(tmp_path / "real", "linked", "deeper")
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def start_grid(file: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     line = [
         sys.executable,
         "-m",
-        "tembed.cli.main",
+        "tembed",
         "grid",
         str(file),
         "--out",

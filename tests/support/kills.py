@@ -27,7 +27,7 @@ TIMEOUT = 900
 
 def start(command: str, out: Path, root: Path) -> subprocess.Popen[str]:
     """Start a run that saves often, in its own process."""
-    line = [sys.executable, "-m", "tembed.cli.main", "train", *command.split(), "--out", str(out)]
+    line = [sys.executable, "-m", "tembed", "train", *command.split(), "--out", str(out)]
     environment = os.environ | {"TEMBED_DATA": str(root), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return subprocess.Popen(
         [*line, "--checkpoint-seconds", "0.1"],

@@ -45,7 +45,7 @@ class Analyze:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Analyze, prog="tembed analyze", args=arguments)
-    from tembed.common.files import locked_folder
+    from tembed.common.files import below, locked_folder
     from tembed.lab.analysis.analyzing import analyze
     from tembed.lab.analysis.sampling import read_groups
     from tembed.lab.claims import measure_claims
@@ -54,6 +54,7 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.terminal import stderr_progress
 
     out = command.out or default_out(command.source)
+    cache, folder = below(out, "cache"), below(out, "page")
     with locked_folder(out), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
@@ -62,14 +63,14 @@ def main(arguments: list[str]) -> int:
             images_per_class=command.images_per_class,
             groups=None if command.super_classes is None else read_groups(command.super_classes),
             seed=command.seed,
-            cache=out / "cache",
+            cache=cache,
             progress=progress,
             fast_maps=command.fast_maps,
             accelerator=command.accelerator,
         )
         claims = measure_claims(found)
         report = write_analysis(found, out, page="page/index.html" if found.has_maps else None, claims=claims)
-        page = build_page(found, out / "page", network=(out / "page" / "network").exists()) if found.has_maps else None
+        page = build_page(found, folder, network=(folder / "network").exists()) if found.has_maps else None
     if page is not None:
         print(f"every patch on a map: {page}")
     show(claims, report, command.quiet)

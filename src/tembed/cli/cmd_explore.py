@@ -33,23 +33,24 @@ def main(arguments: list[str]) -> int:
     command = tyro.cli(Explore, prog="tembed explore", args=arguments)
     import webbrowser
 
-    from tembed.common.files import locked_folder
+    from tembed.common.files import below, locked_folder
     from tembed.lab.analysis.analyzing import analyze
     from tembed.lab.page.builder import build_page
     from tembed.lab.report.analysis_report import default_out
     from tembed.lab.terminal import stderr_progress
 
     analysis = default_out(command.source)
+    cache, out = below(analysis, "cache"), command.out or below(analysis, "page")
     with locked_folder(analysis), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,
             images_per_class=command.images_per_class,
             seed=command.seed,
-            cache=analysis / "cache",  # the same as that of `tembed analyze`
+            cache=cache,  # the same as that of `tembed analyze`
             progress=progress,
         )
-        page = build_page(found, command.out or analysis / "page", network=command.network)
+        page = build_page(found, out, network=command.network)
     print(f"the page: {page}")
     if command.open:
         webbrowser.open(page.absolute().as_uri())

@@ -12,6 +12,7 @@ import tyro
 
 from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
 from tembed.common.errors import TembedError, first_line
+from tembed.common.files import below
 from tembed.common.plugins import name_plugins
 from tembed.lab.training.hardware import Hardware, is_first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
@@ -135,7 +136,7 @@ def observer(command: Train) -> "Progress":
         observers.append(ProgressFile(Path(path)))
     if command.tensorboard:
         folder = command.out or default_folder(command.recipe.complete())
-        observers.append(TensorBoard(folder / "tensorboard"))
+        observers.append(TensorBoard(below(folder, "tensorboard")))
     return Several(*observers)
 
 

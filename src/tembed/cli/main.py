@@ -16,7 +16,7 @@ from tembed import __version__
 from tembed.common.cores import waiting_policy
 from tembed.common.errors import TembedError, one_line
 from tembed.common.output import robust_output
-from tembed.common.plugins import load_plugins, name_plugins, named_plugins
+from tembed.common.plugins import SAFE_PATH, load_plugins, name_plugins, named_plugins
 
 COMMANDS = {
     "models": "list the networks of Table 1 and their parameter counts",
@@ -72,6 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(arguments: list[str] | None) -> int:
     own_process = arguments is None
+    if own_process:
+        os.environ[SAFE_PATH] = "1"  # for every process that is started from here, by whatever package
     try:
         arguments, plugins = split_plugins(sys.argv[1:] if arguments is None else arguments)
     except TembedError as error:
@@ -131,7 +133,3 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
 def fail(message: str, code: int = 2) -> int:
     print(f"tembed: error: {one_line(message)}", file=sys.stderr, flush=True)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,5 +1,6 @@
 """Packages of the extras, imported on first use."""
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,9 @@ PACKAGES = {
     **dict.fromkeys(("timm", "torchvision", "huggingface_hub"), "timm"),
 }
 """The extra of each package."""
+
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when onnxruntime is imported, which would look up a host
 
 
 def needs(module: str) -> Any:

@@ -1,15 +1,21 @@
-"""Files that are either complete or absent, locks, and disk errors in one line."""
+"""Files that are either complete or absent, locks, and disk errors in one line.
+
+Everything that the package writes goes through this module, which follows no links: a run folder may come from a
+stranger, and a link in it must not lead the files of a command elsewhere.
+"""
 
 import errno
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -18,6 +24,8 @@ from tembed.common.errors import TembedError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+"""The flag of `os.open` that refuses a link. Windows has none."""
 MOMENT = 0.1
 """Seconds to try to get a lock: another process may hold it for an instant, only to see whether it is free."""
 ABANDONED = 3600.0
@@ -33,21 +41,51 @@ class InUse(TembedError):
 # --- writing
 
 
-def write_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write ``content`` to ``path``: under another name, synced and renamed. If anything fails, the old file stays."""
+def write_file(path: Path, content: bytes, mode: int = 0o666, sync: bool = True) -> None:
+    """Write ``content`` to ``path``: under another name, synced and renamed. If anything fails, the old file stays.
+
+    A link at ``path`` is replaced. ``sync=False``: for a file that is of no use after a power cut.
+    """
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     with explained(path):
         try:
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             os.replace(part, path)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if sync:
+            sync_folder(path.parent)
     _remove_abandoned(path)
+
+
+def open_file(path: Path, mode: Literal["wb", "ab"]) -> BufferedWriter:
+    """Open a file that is written bit by bit. Raises `OSError` if it is a link."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_LINKS, 0o666))
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder, and those above it, if they are missing."""
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def below(folder: Path, *names: str) -> Path:
+    """The path ``folder/name/...``. Raises `TembedError` if one of the names is a link.
+
+    The user chose ``folder``, which may be a link. What is below it may be from somebody else.
+    """
+    for name in names:
+        folder /= name
+        with explained(folder):
+            if folder.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return folder
 
 
 def _remove_abandoned(path: Path) -> None:
@@ -103,6 +141,27 @@ def explained(path: Path) -> Iterator[None]:
         ) from None
 
 
+# --- code that is loaded later
+
+
+def private_folder(name: str) -> Path | None:
+    """The folder ``tembed/name`` of the user's cache, if only this user (or root) can put files there."""
+    with suppress(RuntimeError, OSError):  # there is no home, or it cannot be written
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed" / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_ours(folder, stat.S_ISDIR):
+            return folder
+    return None
+
+
+def is_ours(path: Path, is_kind: Callable[[int], bool]) -> bool:
+    """Whether only this user (or root) can write this file or folder, and it is no link."""
+    found = path.lstat()
+    if not hasattr(os, "getuid"):
+        return True
+    return is_kind(found.st_mode) and found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022
+
+
 # --- locks
 
 
@@ -147,7 +206,7 @@ def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Lo
             if error.errno not in NO_LOCKS:
                 raise
             held = False
-            path.touch()
+            open_file(path, "ab").close()
         identity = _identity(path)
     try:
         yield Lock(path, held, identity)
@@ -159,8 +218,7 @@ def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Lo
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[Lock]:
     """Make a folder and hold its lock. After an error nothing is left of a folder that is empty but for the lock."""
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder / "lock") as lock:
         try:
             yield lock

@@ -13,6 +13,8 @@ from tembed.common.errors import TembedError, first_line, one_line
 
 VARIABLE = "TEMBED_PLUGINS"
 """The environment variable with the names of the modules, separated by commas."""
+SAFE_PATH = "PYTHONSAFEPATH"
+"""The environment variable with which Python imports nothing from the current folder."""
 
 
 def named_plugins() -> list[str]:

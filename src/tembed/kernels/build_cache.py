@@ -12,12 +12,12 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tembed.common.errors import TembedError
-from tembed.common.files import locked, write_file
+from tembed.common.files import is_ours, locked, private_folder, write_file
 
 MARK = b"\ntembed kernel, sha256 "
 """Comes before the checksum at the end of a file."""
@@ -39,14 +39,14 @@ def compiled(source: Path, flags: tuple[str, ...]) -> Iterator[Path]:
             if not _is_executable(Path(private)):
                 raise OSError(f"{private} is mounted noexec; set XDG_CACHE_HOME to a folder that is not")
             path = Path(private) / name
-            path.write_bytes(_compile(source, flags, Path(private)))
+            write_file(path, _compile(source, flags, Path(private)))
             yield path
 
 
 def is_complete(path: Path) -> bool:
     """Whether a library is ours and has its right checksum."""
     try:
-        if not _is_ours(path, stat.S_ISREG):
+        if not is_ours(path, stat.S_ISREG):
             return False
         content, mark, digest = path.read_bytes().rpartition(MARK)
     except OSError:
@@ -55,21 +55,9 @@ def is_complete(path: Path) -> bool:
 
 
 def _cache_folder() -> Path | None:
-    """The folder of compiled kernels, if only this user (or root) can put files there and the system runs them."""
-    with suppress(RuntimeError, OSError):  # there is no home, or it cannot be written
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = home / "tembed" / "kernels"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_ours(folder, stat.S_ISDIR) and _is_executable(folder):
-            return folder
-    return None
-
-
-def _is_ours(path: Path, is_kind: Callable[[int], bool]) -> bool:
-    found = path.lstat()
-    if not hasattr(os, "getuid"):
-        return True
-    return is_kind(found.st_mode) and found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022
+    """The folder of compiled kernels, if it is private and the system runs what is in it."""
+    folder = private_folder("kernels")
+    return folder if folder is not None and _is_executable(folder) else None
 
 
 def _is_executable(folder: Path) -> bool:

@@ -7,6 +7,7 @@ too short to measure how much the block improves accuracy; the analysis shows wh
 from dataclasses import dataclass
 from pathlib import Path
 
+from tembed.common.files import below
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.analyzing import analyze
 from tembed.lab.data.catalogue import dataset
@@ -62,11 +63,11 @@ def run_demo(
 
     The same call resumes an interrupted demo.
     """
+    analysis, report = below(out, "analysis"), below(out, "report")
     if dataset(demo.data).generate is not None:
         get(demo.data, root=root, progress=progress)
-    runs = {
-        model: train(demo.recipe(model), out / model, root=root, progress=progress) for model in (BASELINE, WITH_BLOCK)
-    }
+    folders = {model: below(out, model) for model in (BASELINE, WITH_BLOCK)}
+    runs = {model: train(demo.recipe(model), folder, root=root, progress=progress) for model, folder in folders.items()}
     progress.say(f"analysing {WITH_BLOCK} beside {BASELINE}")
     with progress:
         found = analyze(
@@ -74,13 +75,13 @@ def run_demo(
             baseline=out / BASELINE,
             images_per_class=demo.images_per_class,
             seed=demo.seed,
-            cache=out / "analysis" / "cache",
+            cache=below(analysis, "cache"),
             root=root,
             progress=progress,
         )
-        write_analysis(found, out / "analysis", side=SPRITE_SIDE, page="page/index.html")
-        page = build_page(found, out / "analysis" / "page", network=False)
-    write_grid_report([out / BASELINE, out / WITH_BLOCK], out / "report")
+        write_analysis(found, analysis, side=SPRITE_SIDE, page="page/index.html")
+        page = build_page(found, below(analysis, "page"), network=False)
+    write_grid_report([out / BASELINE, out / WITH_BLOCK], report)
     return "\n".join([*summary(runs, out), f"every patch on a map: {page.absolute().as_uri()}"])
 
 

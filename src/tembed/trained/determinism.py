@@ -11,16 +11,16 @@ from tembed.common.errors import TembedError
 
 
 @contextmanager
-def reproducible(deterministic_only: bool = True) -> Iterator[None]:
-    """Use deterministic operations only, and restore torch's global generator afterwards.
+def reproducible(device: torch.device | str) -> Iterator[None]:
+    """Use deterministic operations only if ``device`` is the CPU, and restore torch's global generator afterwards.
 
-    On a GPU some operations of the networks have no deterministic form; ``deterministic_only=False`` allows them.
+    On a GPU some operations of the networks have no deterministic form, and torch would refuse them.
     """
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     fill = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     with torch.random.fork_rng(devices=[]):
-        torch.use_deterministic_algorithms(deterministic_only or before)
+        torch.use_deterministic_algorithms(torch.device(device).type == "cpu" or before)
         deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         try:
             yield

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tembed import __version__
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, write_file, write_json
+from tembed.common.files import make_folder, write_file, write_json
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign
 from tembed.trained.card import model_card
@@ -69,8 +69,7 @@ def save_pretrained(
     description = dataclasses.replace(description, classes=names, weights_sha256=checksum(tensors))
     folder = Path(folder)
     _check_folder(folder)
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_file(folder / WEIGHTS, save(tensors, {"format": "pt"}))
     write_file(folder / CARD, model_card(description).encode())
     write_json(folder / CONFIG, _config(description))

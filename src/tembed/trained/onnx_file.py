@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tembed import __version__
 from tembed.common.errors import TembedError, first_line
 from tembed.common.extras import needs
-from tembed.common.files import explained, write_file
+from tembed.common.files import make_folder, write_file
 from tembed.common.progress import Progress
 from tembed.maximizers.perturbed import Perturbed
 from tembed.models.description import Description
@@ -103,8 +103,7 @@ def to_onnx(
     description = completed(current_description(model), model, classes, mean, std)
     network = NamedOutputs(model, description.mean, description.std)
     images = _example(example, description.input_size)
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     metadata = _metadata(description, images)
     try:
         proto, difference = _convert(network, images, progress)

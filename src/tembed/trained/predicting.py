@@ -165,7 +165,7 @@ def _predict_batch(model: AnyNetwork, batch: _Decoded) -> Iterator[Prediction]:
     classes, (mean, std) = model.description.classes, model.description.normalisation
     device = next(model.parameters()).device
     images = normalised(np.stack(batch.pixels), mean, std)
-    with reproducible(device.type == "cpu"):
+    with reproducible(device):
         torch.manual_seed(model.description.seed)  # for maximizers that draw noise
         output = model(images.to(device))
     probabilities = output.logits.float().softmax(1).cpu().numpy()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.progress import Said
 
-from tembed.common.files import write_json
+from tembed.common.files import open_file, write_json
 from tembed.lab.grid.engines import LocalEngine, exit_reason
 from tembed.lab.grid.jobs import GridRun, ProgressFile, locate_runs
 from tembed.lab.grid.scheduler import Outcome, Scheduler
@@ -60,11 +60,10 @@ def test_on_a_full_disk_a_run_fails_with_the_way_out(run: GridRun, worlds: Path,
 
 
 @pytest.mark.process
-def test_a_full_log_does_not_change_how_a_run_ends(run: GridRun, worlds: Path) -> None:
-    run.log.symlink_to("/dev/full")
+def test_a_full_log_does_not_change_how_a_run_ends(run: GridRun, worlds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tembed.lab.grid.engines.open_file", lambda path, mode: open_file(Path("/dev/full"), mode))
     assert run_alone(run, worlds).finished == [run]
     other = GridRun(dataclasses.replace(DOTS, train_images=999), run.runs, "other")
-    other.log.symlink_to("/dev/full")
     assert "the process exited with code 2" in run_alone(other, worlds).failed[other]
 
 

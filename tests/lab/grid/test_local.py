@@ -249,7 +249,7 @@ def test_an_exit_code_says_how_a_worker_ended(code: int, status: str, tmp_path: 
 def environment_of(process: subprocess.Popen[bytes]) -> dict[str, str]:
     """The environment of a worker, which is then killed."""
     try:
-        while b"tembed.cli.main" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # until exec
+        while b"-m\0tembed\0" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # until exec
             time.sleep(0.01)
         lines = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
     finally:

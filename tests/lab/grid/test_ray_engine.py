@@ -49,10 +49,15 @@ def cluster(alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("default")  # Ray triggers warnings of its own
 def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
-    cluster: Any, tmp_path: Path, alone: dict[str, dict[str, str]]
+    cluster: Any, tmp_path: Path, alone: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The nodes import nothing from the current folder, where the grid file may have come with other files."""
     file, out = tmp_path / "mine.toml", tmp_path / "runs"
     file.write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as if the grid were started by the script `tembed`
+    for name in ("tembed", "lazy_loader"):
+        Path(f"{name}.py").write_text(f"open({str(tmp_path)!r} + '/imported', 'w').close()\nraise ImportError")
     grid = start_grid(file, out, "--engine", "ray", "--address", cluster.address)
     wait_until_training(grid, out, runs=2, count=1)  # one on each node: each has one CPU
     while not all((run / "checkpoints" / "newest.safetensors").exists() for run in runs_of(out)):  # work to lose
@@ -65,3 +70,4 @@ def test_a_grid_outlives_a_node_and_leaves_the_bits_of_the_local_engine(
     assert "on a Ray cluster of 2 nodes" in errors
     assert "2 of 2 runs are finished, 2 of them by this command" in output
     assert left_by(out) == alone
+    assert not Path("imported").exists()

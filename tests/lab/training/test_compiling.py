@@ -2,17 +2,22 @@
 
 import copy
 import functools
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from support.foreign import Plain
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir, triton_cache_dir
 
 from tembed.attachment.attaching import attach
 from tembed.attachment.frozen import BlockAndHead
 from tembed.block import FeatureEmbedding
+from tembed.common.errors import TembedError
+from tembed.common.files import private_folder
 from tembed.lab.training.compiling import compile_stages
 from tembed.loss import EmbeddingLoss
 from tembed.maximizers.bn_relu import BNReLU
@@ -20,11 +25,27 @@ from tembed.models.network import Network
 from tembed.models.registry import create_model, list_models, model_info
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder of a user for whom torch has chosen its own folder for compiled code."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torchinductor_me"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")
+    return tmp_path / "home" / "tembed"
+
+
+@pytest.fixture
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda stages, dynamic: stages)
+
+
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch.compile triggers warnings of its own
-def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
-    """Uses a `Network` with tiny stages, because compiling is slow."""
+def test_a_compiled_network_has_the_gradients_of_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses a `Network` with tiny stages, because compiling is slow. The code is where only the user can put code."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())
     torch.manual_seed(0)
     stages = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), BNReLU(4)), nn.Identity(), nn.Identity()]
     plain = Network(nn.Conv2d(3, 4, 1), stages, FeatureEmbedding(4, 3), nn.Identity(), 4, 3)
@@ -41,6 +62,9 @@ def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
             torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(compiled.state_dict()[name], tensor)
+    private = private_folder("inductor")
+    assert private is not None
+    assert list(private.rglob("*.so"))
 
 
 @pytest.mark.slow
@@ -121,3 +145,25 @@ def test_a_network_from_elsewhere_is_traced_in_one_graph_and_trains_alike(
     traced.eval()(images)
     traced.train()(images[:3])  # neither is compiled
     assert dict(counters["stats"]) == before
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_compiled_code_is_kept_where_only_the_user_can_put_code(cache: Path) -> None:
+    compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+    assert [Path(cache_dir()), Path(triton_cache_dir(0))] == [cache / "inductor", cache / "triton"]
+    assert {folder.stat().st_mode & 0o777 for folder in cache.iterdir()} == {0o700}
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_a_cache_that_others_can_write_is_refused(cache: Path) -> None:
+    (cache / "inductor").mkdir(parents=True)
+    (cache / "inductor").chmod(0o777)
+    with pytest.raises(TembedError, match="open to others: set XDG_CACHE_HOME or TORCHINDUCTOR_CACHE_DIR"):
+        compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_a_cache_that_the_user_named_is_used(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
+    compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+    assert cache_dir() == str(tmp_path / "mine")

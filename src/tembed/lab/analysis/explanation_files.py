@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tembed.common.files import explained, write_file
+from tembed.common.files import make_folder, write_file
 from tembed.lab.analysis.explaining import Explanation
 from tembed.lab.analysis.figures import figure_png, image_png
 
@@ -19,8 +19,7 @@ def write_explanations(
     ``overlays``: also write ``NAME-overlay.png``, the photograph under the heat map of the head's class. ``words``:
     also write ``NAME.txt``, the mixture of each patch.
     """
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     taken: set[str] = set()
     for one in found:
         stem = Path(one.name).stem

@@ -17,7 +17,7 @@ from torch import Tensor
 from tembed.block import DeepSupervision, FeatureEmbedding, half_window
 from tembed.common.arrays import Floats, Int64, UInt8, briefly
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, write_file
+from tembed.common.files import make_folder, write_file
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
@@ -151,7 +151,7 @@ def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progr
     maps: dict[str, list[Tensor]] = {}
     logits: list[Tensor] = []
     done, size = 0, (0, 0)
-    with reproducible(device.type == "cpu"):
+    with reproducible(device):
         torch.manual_seed(seed)
         for pixels, labels in batches.epoch(0):
             trace = model.trace(pixels.to(device))
@@ -216,8 +216,7 @@ def cached_features(
             tensors[field.name] = torch.from_numpy(value)
         else:
             record[field.name] = value
-    with explained(path):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_file(path, checksummed_bytes(tensors, record))
     return features
 

@@ -155,7 +155,7 @@ def trained_knock_outs(
     def fetch(which: Tensor) -> Tensor:
         return normalised(images.pixels(chosen[which].numpy()), *network.description.normalisation)
 
-    with reproducible():
+    with reproducible(next(network.parameters()).device):
         return _measure(network, fetch, images.labels[chosen], seed, progress)
 
 

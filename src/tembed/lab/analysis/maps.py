@@ -12,7 +12,7 @@ import torch
 from tembed.common.arrays import Floats
 from tembed.common.errors import TembedError
 from tembed.common.extras import needs
-from tembed.common.files import explained, write_file
+from tembed.common.files import make_folder, write_file
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.features import Features
 from tembed.lab.analysis.neighbours import nearest
@@ -136,8 +136,7 @@ def _cached(
         except TembedError as error:
             progress.say(f"computing the map again: {error}")
     found = _computed(points, seed, progress, task, fast, fitted)
-    with explained(path):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_file(path, checksummed_bytes({"map": torch.from_numpy(found)}, {"kind": KIND, "what": task}))
     return found
 

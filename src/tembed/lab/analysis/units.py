@@ -84,7 +84,7 @@ def measure_units(network: AnyNetwork, images: ImageSet, progress: Progress = SI
 
     done, device = 0, next(network.parameters()).device
     network.eval()
-    with reproducible(), torch.no_grad():
+    with reproducible(device), torch.no_grad():
         for read, labels in batches.epoch(0):
             pixels = read.to(device)
             with visited_units(network, pixels, visit), ExitStack() as stack:

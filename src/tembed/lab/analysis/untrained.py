@@ -34,9 +34,9 @@ def untrained(network: AnyNetwork, images: ImageSet, seed: int) -> AnyNetwork:
 
     The block has random class vectors, also where training started from zero ones.
     """
-    with reproducible():
+    device = next(network.parameters()).device
+    with reproducible(device):
         torch.manual_seed(seed)
-        device = next(network.parameters()).device
         known = network.description
         model = build(known).to(device)
         model.description = known.changed()

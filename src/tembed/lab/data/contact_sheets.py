@@ -1,5 +1,6 @@
 """A contact sheet: some images of every class with its name, to look at before training."""
 
+import io
 import math
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tembed.common.arrays import UInt8
-from tembed.common.errors import TembedError, counted
+from tembed.common.errors import counted
+from tembed.common.files import write_file
 from tembed.common.fonts import draw_text, shortened, text_width
 from tembed.lab.data.getting import open_dataset
 from tembed.lab.data.splits import shuffled
@@ -62,10 +64,9 @@ def contact_sheet(
         draw.rectangle((x, y, x + 14, y + 14), tuple(_colours(len(parts))[number + 1].tolist()))
         _write_name(draw, (x + 20, y - 2), LABEL - 28, part)
     if out is not None:
-        try:
-            sheet.save(out, format="PNG")
-        except OSError as error:
-            raise TembedError(f"{out} cannot be written ({error.strerror}): choose another `out`") from None
+        content = io.BytesIO()
+        sheet.save(content, "PNG")
+        write_file(Path(out), content.getvalue())
     return sheet
 
 

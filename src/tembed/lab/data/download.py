@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tembed.common.errors import TembedError
+from tembed.common.files import open_file
 from tembed.common.progress import SILENT, Progress
 
 CONNECT_SECONDS = 10
@@ -121,7 +122,7 @@ def _receive(url: str, partial: Path, progress: Progress, timeout: float) -> boo
         done = start if resumed else 0
         length = answer.headers.get("Content-Length")
         total = done + int(length) if length and length.isdigit() else 0
-        with partial.open("ab" if resumed else "wb") as file:
+        with open_file(partial, "ab" if resumed else "wb") as file:
             while chunk := answer.read1(CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from tembed.common.errors import TembedError
+from tembed.common.files import open_file
 from tembed.lab.data.readers.reading import SourceFile
 
 FILE_LIST = "files.sha256"
@@ -20,7 +21,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 def write_file_list(folder: Path, files: list[SourceFile]) -> str:
     """Write and sync the list; returns the sha256 of its bytes."""
     content = "".join(f"{file.sha256}  {file.name}\n" for file in files).encode()
-    with (folder / FILE_LIST).open("wb") as out:
+    with open_file(folder / FILE_LIST, "wb") as out:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())

@@ -13,6 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from tembed.common.arrays import UInt8
+from tembed.common.files import open_file
 
 HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
 
@@ -21,7 +22,7 @@ class NpyWriter:
     """Appends chunks of equally shaped uint8 rows; the header gets its count when the file is closed."""
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("wb")
+        self.file = open_file(path, "wb")
         self.file.write(bytes(HEADER))
         self.rest: tuple[int, ...] = ()
         self.count = 0
@@ -67,7 +68,7 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """Write and sync a whole array."""
-    with path.open("wb") as file:
+    with open_file(path, "wb") as file:
         np.save(file, array, allow_pickle=False)
         file.flush()
         os.fsync(file.fileno())

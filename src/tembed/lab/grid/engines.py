@@ -8,7 +8,6 @@ grid.
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Literal, Protocol
 
 from tembed.common.cores import cores, wanted_threads
 from tembed.common.errors import TembedError, counted
-from tembed.common.files import InUse, explained
+from tembed.common.files import InUse, explained, open_file
 from tembed.common.plugins import VARIABLE as PLUGINS
 from tembed.common.plugins import named_plugins
+from tembed.common.processes import tembed_command
 from tembed.lab.grid.jobs import GridRun, ProgressFile
 from tembed.lab.training.stopping import SIGNALS, STOP_WITH_INPUT
 
@@ -147,9 +147,9 @@ def start_worker(arguments: list[str], environment: dict[str, str], log: Path) -
 
     Workers share the machine, so idle threads sleep unless the user chose otherwise.
     """
-    with explained(log), log.open("ab") as output:
+    with explained(log), open_file(log, "ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "tembed.cli.main", *arguments],
+            tembed_command(*arguments),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, is_locked, read_json, write_json
+from tembed.common.files import below, is_locked, make_folder, read_json, write_file, write_json
 from tembed.common.progress import Progress, Rate
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, run_name
@@ -49,13 +49,12 @@ class GridRun:
         return self._note("error")
 
     def _note(self, kind: str) -> Path:
-        return self.runs / ".grid" / f"{self.name}.{kind}"
+        return below(self.runs, ".grid") / f"{self.name}.{kind}"
 
     def prepare(self, checkpoint_seconds: float) -> list[str]:
         """Write the recipe to a file, and return the arguments of `tembed` that train it."""
         path = self._note("recipe.json")
-        with explained(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_json(path, self.recipe.to_json())
         folder, seconds = str(self.run.folder), f"{checkpoint_seconds:g}"
         return ["train", "--recipe", str(path), "--out", folder, "--checkpoint-seconds", seconds]
@@ -126,8 +125,8 @@ class ProgressFile(Progress):
             return
         self.written, self.rate = now, self.rate or Rate(done, now)
         note = {"share": done / total, **numbers, "images_per_second": self.rate.per_second(done, now)}
-        with suppress(OSError):  # such as a full disk
-            self.path.write_text(json.dumps(note), "utf-8")
+        with suppress(TembedError):  # such as a full disk
+            write_file(self.path, json.dumps(note).encode(), sync=False)
 
     def close(self) -> None:
         with suppress(OSError):

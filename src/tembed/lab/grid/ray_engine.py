@@ -9,15 +9,19 @@ import logging
 import os
 import socket
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import tembed
 from tembed.common.errors import TembedError, first_line
 from tembed.lab.grid.engines import RunExit, request_stop, run_exit, start_worker, worker_environment
 from tembed.lab.grid.jobs import GridRun
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to wait for an answer from the cluster's address."""
+PACKAGES = Path(tembed.__file__).parents[1]
+"""The folder that this package is in. Ray's workers import from the folder in which the cluster is connected to."""
 START = "RAY_AUTH_MODE=token ray start --head"
 """Starts a cluster with a token. Ray listens to all interfaces, and without a token whoever reaches it runs code."""
 
@@ -101,7 +105,8 @@ def connect(address: str) -> Any:
     if address != "auto" and "://" not in address:
         check_reachable(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
+        with chdir(PACKAGES):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=True)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = first_line(error)
         raise TembedError(

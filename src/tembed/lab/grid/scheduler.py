@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained
+from tembed.common.files import make_folder
 from tembed.common.progress import Progress
 from tembed.lab.grid.engines import Engine, RunExit
 from tembed.lab.grid.jobs import GridRun
@@ -66,8 +66,7 @@ class Scheduler:
         self.elsewhere: list[GridRun] = []
         self.losses: Counter[GridRun] = Counter()
         for run in runs:
-            with explained(run.log):
-                run.log.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(run.log.parent)
             if retry and run.state() == "failed":
                 run.clear_failure()
             self._enqueue(run)

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, write_file
+from tembed.common.files import below, make_folder, write_file
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.atlas import make_atlas
 from tembed.lab.page.content import MOST, page_content
@@ -49,8 +49,7 @@ def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, mos
     files |= panels | {"index.html": files["index.html"].replace(PANELS, tags.encode())}
     _clear(out)
     for name, written in files.items():
-        with explained(out / name):
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
+        make_folder(below(out, *Path(name).parent.parts))
         write_file(out / name, written)
     progress.update("page", STEPS, STEPS)
     return out / "index.html"

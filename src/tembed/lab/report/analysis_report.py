@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tembed.common.files import explained, write_file, write_json
+from tembed.common.files import below, make_folder, write_file, write_json
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.compared_runs import KINDS, seed_counts
 from tembed.lab.analysis.figures import figure_png, image_png
@@ -49,7 +49,7 @@ def default_out(source: str) -> Path:
     """``analysis`` inside a run folder; ``analysis/<name>`` for other weights."""
     path = Path(source)
     if path.is_dir():
-        return path / "analysis"
+        return below(path, "analysis")
     return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
 
 
@@ -66,8 +66,7 @@ def write_analysis(
     what `measure_claims` returned; by default they are measured here.
     """
     out = Path(out)
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     if analysis.has_scores:
         points, counts = len(analysis.features.image_of), seed_counts(analysis.sources)
         analysis.progress.say(f"{points:,} patches of {len(analysis.sample):,} images; networks: {counts}")

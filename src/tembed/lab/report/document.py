@@ -18,7 +18,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from PIL import Image
 
-from tembed.common.files import explained, write_file
+from tembed.common.files import below, make_folder, write_file
 
 SHORT = 20
 """Cells with lines up to this many characters keep them whole; a table that is too wide scrolls."""
@@ -120,8 +120,7 @@ details { margin: 1rem 0; } summary { cursor: pointer; font-weight: 600; }
 
 def write_document(elements: Sequence[Element], out: Path, title: str) -> Path:
     """Write ``report.md``, ``report.html`` and ``figures/`` into ``out``; return the path of ``report.md``."""
-    with explained(out):
-        (out / "figures").mkdir(parents=True, exist_ok=True)
+    make_folder(below(out, "figures"))
     for element in _flat(elements):
         if isinstance(element, Picture):
             content = element.content

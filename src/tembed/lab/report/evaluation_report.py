@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import counted
-from tembed.common.files import write_file, write_json
+from tembed.common.files import below, write_file, write_json
 from tembed.lab.analysis.figures import figure_png, image_png
 from tembed.lab.report.document import Details, Element, Heading, Items, Picture, Table, Text, write_document
 from tembed.lab.report.evaluation_figures import calibration_figure, confusion_figure
@@ -28,7 +28,7 @@ def default_out(source: str, subset: str) -> Path:
     """``evaluation-<subset>`` inside a run folder; ``evaluation/<name>-<subset>`` for other weights."""
     path = Path(source)
     if path.is_dir():
-        return path / f"evaluation-{subset}"
+        return below(path, f"evaluation-{subset}")
     return Path("evaluation") / f"{path.with_suffix('').as_posix().replace('/', '-').strip('-.')}-{subset}"
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tembed.common.errors import TembedError
+from tembed.common.files import private_folder
 from tembed.models.network import Network
 
 Stages = Callable[[Tensor], Any]
@@ -24,6 +26,7 @@ def compile_stages(model: nn.Module, batch: int) -> None:
     Shapes are fixed, because torch takes many times as long to trace a DenseNet with dynamic ones. So each image side
     is compiled separately, and other batches, such as the last of an epoch or those of evaluation, run uncompiled.
     """
+    use_private_cache()
     for name in ("features", "classify") if isinstance(model, Network) else ("forward",):
         plain = getattr(model, name)
         setattr(model, name, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
@@ -31,6 +34,24 @@ def compile_stages(model: nn.Module, batch: int) -> None:
 
 def _for_training(model: nn.Module, batch: int, plain: Stages, compiled: Stages) -> Stages:
     return lambda x: (compiled if model.training and len(x) == batch else plain)(x)
+
+
+def use_private_cache() -> None:
+    """Let torch keep compiled code in a private folder, unless the user named one.
+
+    Its own is ``torchinductor_USER`` in the temporary folder, where others can put code before the first use. Torch
+    sets the variable to it when it is imported.
+    """
+    torchs = os.path.join(tempfile.gettempdir(), "torchinductor_")
+    for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
+        if not (given := os.environ.get(variable)) or given.startswith(torchs):
+            folder = private_folder(name)
+            if folder is None:
+                raise TembedError(
+                    "`compile` needs a folder that only you can write, and the cache folder is missing or open to "
+                    f"others: set XDG_CACHE_HOME or {variable} to such a folder, or leave `compile` out"
+                )
+            os.environ[variable] = str(folder)
 
 
 def check_compiler(accelerator: str) -> None:

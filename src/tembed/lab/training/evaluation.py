@@ -161,7 +161,7 @@ def _measure(
     batches = evaluation_batches(images, EVAL_BATCH, mean=mean, std=std)
     group = OneDevice(next(network.parameters()).device)
     try:
-        with reproducible(group.device.type == "cpu"):
+        with reproducible(group.device):
             return evaluate_batches(
                 network,
                 batches,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.errors import TembedError
-from tembed.common.files import InUse, explained, locked, read_json, sync_folder, write_json
+from tembed.common.files import InUse, explained, locked, make_folder, read_json, sync_folder, write_json
 
 HALF = np.dtype(np.float16)
 RESERVE = 2**28
@@ -69,8 +69,7 @@ class Entry:
         """
         with ExitStack() as stack:
             while True:
-                with explained(self.folder):
-                    self.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder)
                 try:
                     stack.enter_context(locked(self.folder / "lock"))
                     break
@@ -115,7 +114,8 @@ class Entry:
         part = path.with_name(f"{name}.npy.part")
         needed = int(np.prod(shape)) * HALF.itemsize
         try:
-            record.unlink(missing_ok=True)
+            for old in (record, part):
+                old.unlink(missing_ok=True)
             with explained(path):
                 try:
                     array = np.lib.format.open_memmap(part, "w+", HALF, shape)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, read_json, write_file, write_json
+from tembed.common.files import below, make_folder, read_json, write_file, write_json
 from tembed.lab.training.recipe import PRESETS, Recipe
 
 if TYPE_CHECKING:  # needs torch; a table of runs does not
@@ -130,8 +130,7 @@ class Run:
             raise TembedError(f"{self.folder} is not empty ({', '.join(sorted(others)[:3])}): give another `out`")
         else:
             write_json(self.recipe_path, recipe.to_json())
-        with explained(self.checkpoints.folder):
-            self.checkpoints.folder.mkdir(exist_ok=True)
+        make_folder(below(self.folder, self.checkpoints.folder.name))
 
     def withdraw(self) -> None:
         """Undo `assign` for a run that could not start, so that another recipe can have the folder."""
@@ -279,7 +278,6 @@ def save_summary(run: Run, folder: str | Path) -> Path:
     """Write the summary as ``<run_name>.json`` and return its path."""
     record = summary(run)
     path = Path(folder) / f"{run_name(run.recipe)}.json"
-    with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_json(path, record)
     return path

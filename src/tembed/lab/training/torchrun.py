@@ -21,6 +21,8 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tembed.common.cores import ASLEEP, CHOICE, POLICIES, cores
 from tembed.common.errors import TembedError
+from tembed.common.files import write_file
+from tembed.common.processes import tembed_command
 from tembed.lab.training.hardware import Hardware
 from tembed.lab.training.process_group import ConnectionLost
 from tembed.lab.training.stopping import SIGNALS
@@ -57,7 +59,8 @@ def start_processes(hardware: Hardware, arguments: list[str]) -> int:
         heeded = [signal.Signals(number).name for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         config.signals_to_handle = ",".join(heeded)  # `nohup` ignores SIGHUP; older versions of torch do not know this
         try:
-            elastic_launch(config, sys.executable)("-P", "-m", "tembed", "train", *arguments)
+            program, *options = tembed_command("train", *arguments)
+            elastic_launch(config, program)(*options)
         except SignalException as stopped:  # the first process has said where
             return 128 + stopped.sigval
         except ChildFailedError as failed:
@@ -76,7 +79,7 @@ def run_as_worker(work: Callable[[], int]) -> NoReturn:
     except TembedError as error:
         note = json.dumps({"message": {"message": str(error), "extraInfo": {"timestamp": int(time.time())}}})
         if file := os.environ["TORCHELASTIC_ERROR_FILE"]:
-            Path(file).write_text(note, "utf-8")
+            write_file(Path(file), note.encode())
         else:
             print(error, file=sys.stderr)
         code = LOST if isinstance(error, ConnectionLost) else 2

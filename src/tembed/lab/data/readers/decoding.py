@@ -5,10 +5,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from multiprocessing import get_context, parent_process
+from multiprocessing import parent_process
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from tembed.common.arrays import Fit
 from tembed.common.cores import cores
 from tembed.common.errors import TembedError
+from tembed.common.processes import process_pool
 from tembed.common.progress import Progress
 from tembed.images.image_files import (
     BrokenImageError,
@@ -151,8 +152,7 @@ def _decode_batches(
         submit: Callable[..., Future[list[Decoded | str]]] = _run_now
         ahead = 0
         if len(items) >= WORTH_PROCESSES and workers > 1:
-            # spawned, not forked: a fork of a process with torch's threads can hang
-            pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
+            pool = process_pool(workers, _exit_with_parent)
             stack.callback(pool.shutdown, cancel_futures=True)
             submit, ahead = pool.submit, 2 * workers
         waiting: deque[tuple[Batch, Future[list[Decoded | str]]]] = deque()
