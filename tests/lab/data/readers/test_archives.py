@@ -1,5 +1,6 @@
 """Archives are read without unpacking them into folders; errors name damaged or dangerous ones."""
 
+import gzip
 import io
 import stat
 import tarfile
@@ -88,6 +89,35 @@ def test_a_tar_cut_between_two_members_is_noticed(
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(TembedError, match="cut off"):
         import_images(path, "pets")
+
+
+@pytest.mark.parametrize("damage", ["a zeroed header", "a second archive", "other bytes"])
+@pytest.mark.parametrize("kind", ["tar", "tgz"])
+def test_a_tar_that_goes_on_after_its_end_mark_is_refused(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], kind: str, damage: str
+) -> None:
+    """A reader stops at the first block of zeros, so that images behind it would be missing without a word."""
+    data = make.tar(tmp_path / "whole.tar", good).read_bytes()
+    with tarfile.open(tmp_path / "whole.tar") as archive:
+        header = archive.getmembers()[5].offset
+    damaged = {
+        "a zeroed header": data[:header] + bytes(512) + data[header + 512 :],
+        "a second archive": data + data,
+        "other bytes": data + bytes(100_000) + b"x",
+    }[damage]
+    path = tmp_path / f"pets.{kind}"
+    path.write_bytes(damaged if kind == "tar" else gzip.compress(damaged))
+    with pytest.raises(TembedError, match=r"has something after its end mark, at byte [\d,]+: .* fetch a fresh copy"):
+        import_images(path, "pets")
+    assert not root.exists()
+
+
+def test_padding_after_the_end_mark_of_a_tar_is_accepted(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
+) -> None:
+    path = make.tar(tmp_path / "pets.tar", good)
+    path.write_bytes(path.read_bytes() + bytes(3_000_000))
+    assert len(import_images(path, "pets").labels) == 8
 
 
 def test_a_flipped_bit_in_a_zip_is_noticed_and_its_member_named(

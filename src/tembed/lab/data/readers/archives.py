@@ -220,7 +220,7 @@ class _Tar:
         self._members: dict[str, tarfile.TarInfo] = {}
         folders: set[str] = set()
         hidden: list[str] = []
-        end = total = 0
+        total = 0
         for count, member in enumerate(file):
             _check_entries(path, count)
             name = _safe(path, member.name)
@@ -229,7 +229,6 @@ class _Tar:
             if not (member.isfile() or member.isdir()) or member.issparse():
                 raise TembedError(f"{path} has the member {name!r}, which is not a plain file: refused")
             total += member.size
-            end = member.offset_data + (member.size + 511) // 512 * 512
             if member.isdir():
                 folders.add(name)
             elif _hidden(name):
@@ -238,9 +237,7 @@ class _Tar:
                 _check_new(path, name, self._members)
                 self._members[name] = member
         _check_unpacked_size(path, total)
-        stream.seek(end)
-        if stream.read(512) != bytes(512):  # tarfile does not notice a file that is cut off between two members
-            raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
+        _check_end(path, stream, file.offset)
         self.names = tuple(sorted(self._members))
         self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
         self.notes = tuple(_hidden_images(hidden))
@@ -252,6 +249,22 @@ class _Tar:
         stream = self._file.extractfile(self._members[name])
         assert stream is not None, "only regular files are listed"
         return stream
+
+
+def _check_end(path: Path, stream: IO[bytes], end: int) -> None:
+    """Raise `TembedError` unless a tar ends at ``end`` with a block of zeros and nothing but zeros after it.
+
+    tarfile takes any header that it cannot read for the end.
+    """
+    stream.seek(end)
+    if stream.read(512) != bytes(512):
+        raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
+    while block := stream.read(CHUNK_BYTES):
+        if block.strip(b"\0"):
+            raise TembedError(
+                f"{path} has something after its end mark, at byte {end:,}: it is damaged, or several archives in "
+                "one; unpack it and import the folder, or fetch a fresh copy"
+            )
 
 
 def _plain_tar(path: Path, stack: ExitStack) -> IO[bytes] | None:
