@@ -20,6 +20,7 @@ from tembed.common.errors import TembedError
 from tembed.images.image_files import decode
 from tembed.images.pictures import find_files
 from tembed.trained import predicting as prediction
+from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 from tembed.trained.predicting import BATCH, Prediction, each_prediction, predict
 from tembed.trained.weights_file import load as load_network
 
@@ -67,6 +68,31 @@ def test_a_prediction_is_that_of_the_network(weights: Path, photos: Path) -> Non
         assert one.entropy == pytest.approx(float(-(p * p.log()).sum()), abs=1e-3)
         assert one.prediction == CLASSES[int(p.argmax())]
         assert one.agree == (int(p.argmax()) == int(patches.mean((1, 2)).argmax()))
+
+
+def overflowing(weights: Path, path: Path, how: str) -> Path:
+    """Weights whose values are finite, and whose outputs are not."""
+    tensors, record = read_checksummed(weights / "rn26-embed.safetensors", "weights")
+    if how == "large weights":
+        tensors["head.weight"].fill_(1e38)
+    else:
+        tensors["norm.bn.running_var"].fill_(-1.0)
+    path.write_bytes(checksummed_bytes(tensors, record))
+    return path
+
+
+@pytest.mark.parametrize("how", ["large weights", "a negative variance"])
+@pytest.mark.parametrize("command", ["predict", "explain"])
+def test_outputs_that_are_not_finite_are_no_prediction(
+    weights: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, how: str
+) -> None:
+    source, out = overflowing(weights, tmp_path / "w.safetensors", how), tmp_path / "out.csv"
+    assert main([command, str(source), str(photos / "0.png"), "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert "outputs are not finite" in said.err
+    assert len(said.err.splitlines()) == 1
+    assert "nan" not in said.out
+    assert not out.is_file()
 
 
 def test_a_model_and_pictures_in_memory_can_be_given(weights: Path, photos: Path) -> None:

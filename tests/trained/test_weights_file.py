@@ -154,7 +154,9 @@ def test_weights_that_are_not_finite_are_refused(run: Run, tmp_path: Path, name:
     [
         ({"input_size": 4096}, "images of 4096 pixels"),
         ({"mean": [0.5, 0.5, 1e999]}, "mean"),
+        ({"mean": [1e300, 0.5, 0.5]}, "mean"),
         ({"std": [0.5, 0.0, 0.5]}, "std"),
+        ({"std": [0.5, 1e-40, 0.5]}, "std"),
     ],
 )
 def test_sizes_and_normalisations_out_of_range_are_refused(
@@ -177,6 +179,17 @@ def test_outputs_that_are_not_finite_are_no_accuracy(run: Run, tmp_path: Path) -
     path.write_bytes(checksummed_bytes(tensors, record))
     with pytest.raises(TembedError, match="outputs are not finite"):
         evaluate(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64])
+def test_weights_of_another_kind_of_number_are_refused(run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
+    """They would be rounded, or lose their imaginary part, without a word."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    tensors["head.weight"] = tensors["head.weight"].to(dtype)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    with pytest.raises(TembedError, match=rf"{path}.*head.weight is of {dtype} instead of torch.float32"):
+        load(path)
 
 
 @pytest.mark.parametrize("name", ["mine", "../../etc"])

@@ -1,7 +1,6 @@
 """Weights on disk: safetensors files that also hold the network's description."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,8 @@ BEST = "best.safetensors"
 """The weights of a run folder."""
 MAX_INPUT_SIZE = 2048
 """Largest side of the images that a weights file may ask for; it decides how much memory and time its use takes."""
+LARGEST = 1e12
+"""Largest number that a weights file may shift pixels or scale them by; float32 overflows at 3e38."""
 AnyNetwork = Network | Attached | Frozen
 """A network of the paper, or one from elsewhere with the block."""
 WRAPPERS = ("_orig_mod", "module", "_forward_module")
@@ -112,8 +113,11 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         if names:
             raise TembedError(f"{len(names)} weights {what}, such as {names[0]}")
     for name, tensor in ours.items():
-        if tensor.shape != tensors[name].shape:
-            raise TembedError(f"{name} has the shape {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}")
+        found = tensors[name]
+        if tensor.shape != found.shape:
+            raise TembedError(f"{name} has the shape {tuple(found.shape)} instead of {tuple(tensor.shape)}")
+        if tensor.dtype != found.dtype and not (tensor.is_floating_point() and found.is_floating_point()):
+            raise TembedError(f"{name} is of {found.dtype} instead of {tensor.dtype}")
     model.load_state_dict(tensors)
 
 
@@ -149,10 +153,10 @@ def _check_values(tensors: Mapping[str, Tensor], description: Description) -> No
     if not 1 <= size <= MAX_INPUT_SIZE:
         raise TembedError(f"it is for images of {size} pixels; sizes are from 1 to {MAX_INPUT_SIZE}")
     mean, std = description.mean, description.std
-    if mean is not None and not all(map(math.isfinite, mean)):
-        raise TembedError(f"its mean {mean} is not finite")
-    if std is not None and not all(0 < value < math.inf for value in std):
-        raise TembedError(f"its std {std} is not positive and finite")
+    if mean is not None and not all(abs(value) <= LARGEST for value in mean):
+        raise TembedError(f"its mean {mean} is not from {-LARGEST:g} to {LARGEST:g}")
+    if std is not None and not all(1 / LARGEST <= value <= LARGEST for value in std):
+        raise TembedError(f"its std {std} is not from {1 / LARGEST:g} to {LARGEST:g}")
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise TembedError(f"{name} is not finite")
