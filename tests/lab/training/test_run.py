@@ -140,8 +140,10 @@ def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
     """Copy the records of a run to a folder with another recipe."""
     folder.mkdir(parents=True)
     write_json(folder / "recipe.json", recipe.to_json())
-    for path in (run.environment_path, run.metrics_path, run.result_path):
+    for path in (run.environment_path, run.metrics_path):
         (folder / path.name).write_bytes(path.read_bytes())
+    assert run.result is not None
+    write_json(folder / "result.json", run.result | {"epochs": recipe.epochs})
 
 
 def test_a_run_that_is_not_finished_has_no_summary(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class GridRun:
         """Read from disk on every call. A damaged folder counts as failed."""
         if self.failure() is not None:
             return "failed"
-        if self.run.result_path.exists():
+        if self.run.result is not None:
             return "finished"
         return "started" if self.run.recipe_path.exists() else "new"
 
