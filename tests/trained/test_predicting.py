@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +135,15 @@ def test_a_large_jpeg_is_decoded_at_reduced_size(tmp_path: Path) -> None:
     assert not np.array_equal(exact, quick)
     assert np.abs(exact.astype(int) - quick).mean() < 1
     np.testing.assert_array_equal(decode(content.getvalue(), 150), decode(content.getvalue(), 150, quick=True))
+
+
+def test_a_pipe_among_the_pictures_is_skipped(weights: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png")
+    broken: list[str] = []
+    files = [tmp_path / "pipe.png", tmp_path / "a.png"]
+    assert len(list(each_prediction(weights / "rn26.safetensors", files, broken=broken))) == 1
+    assert "it is not a regular file" in broken[0]
 
 
 def test_folders_and_patterns_stand_for_their_images(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 import tembed
 from tembed.attachment.attached import Attached
-from tembed.attachment.building import build_attached
+from tembed.attachment.building import build_attached, source_of
 from tembed.attachment.frozen import Frozen
 from tembed.attachment.sources import check_source
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import read_json, write_file
 from tembed.maximizers.bn_relu import current_names
 from tembed.models.description import Description
-from tembed.models.foreign import is_foreign, parse_foreign
+from tembed.models.foreign import is_foreign, parse_foreign, user_module
 from tembed.models.network import Network
 from tembed.models.registry import canonical_name, create_model
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
@@ -88,6 +88,7 @@ def load(source: str | Path) -> AnyNetwork:
     _check_known(path, description.model)
     try:
         _check_values(tensors, description)
+        _check_shapes(tensors, description)
         model = build(description)
         fill(model, tensors)
     except Exception as error:  # a checksum is not a signature, so the file may hold anything
@@ -107,7 +108,13 @@ def build(description: Description) -> AnyNetwork:
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load a state dict, with a one-line error that names what does not fit."""
-    ours, tensors = model.state_dict(), current_names(tensors, model)
+    tensors = current_names(tensors, model)
+    _check_fit(model, tensors)
+    model.load_state_dict(tensors)
+
+
+def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    ours = model.state_dict()
     missing, extra = [name for name in ours if name not in tensors], [name for name in tensors if name not in ours]
     for names, what in ((missing, "are missing"), (extra, "are not in the network")):
         if names:
@@ -118,7 +125,27 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise TembedError(f"{name} has the shape {tuple(found.shape)} instead of {tuple(tensor.shape)}")
         if tensor.dtype != found.dtype and not (tensor.is_floating_point() and found.is_floating_point()):
             raise TembedError(f"{name} is of {found.dtype} instead of {tensor.dtype}")
-    model.load_state_dict(tensors)
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], description: Description) -> None:
+    """Compare a network without memory with the tensors, so that a small file cannot ask for a giant network.
+
+    Of an attached network only the network from elsewhere is compared: the block is as large as its layer. A network
+    that cannot be made without memory, as those of plugins may be, is compared when it has been made.
+    """
+    model, classes, prefix = description.model, len(description.classes), ""
+    if is_foreign(model):
+        if user_module(model):
+            return
+        prefix = "trunk.model." if description.options.get("freeze") else "model."
+    try:
+        with torch.device("meta"):
+            size = description.options.get("image_size")
+            made = source_of(model, classes, description.input_size, size).model if prefix else build(description)
+    except (NotImplementedError, RuntimeError, TembedError):  # a wrong description fails again with memory
+        return
+    inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    _check_fit(made, current_names(inner, made))
 
 
 def _result_beside(path: Path, record: dict[str, Any]) -> dict[str, Any]:
@@ -149,9 +176,9 @@ def _check_values(tensors: Mapping[str, Tensor], description: Description) -> No
         raise TembedError("it names no classes")
     if description.recipe is not None and description.recipe.get("model") != description.model:
         raise TembedError(f"it is {description.model}, and its recipe is of {description.recipe.get('model')}")
-    size = description.input_size
-    if not 1 <= size <= MAX_INPUT_SIZE:
-        raise TembedError(f"it is for images of {size} pixels; sizes are from 1 to {MAX_INPUT_SIZE}")
+    for size in (description.input_size, description.options.get("image_size") or 1):
+        if not 1 <= size <= MAX_INPUT_SIZE:
+            raise TembedError(f"it is for images of {size} pixels; sizes are from 1 to {MAX_INPUT_SIZE}")
     mean, std = description.mean, description.std
     if mean is not None and not all(abs(value) <= LARGEST for value in mean):
         raise TembedError(f"its mean {mean} is not from {-LARGEST:g} to {LARGEST:g}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,26 @@ def test_a_second_run_of_a_recipe_never_overwrites_the_first(
     said = capsys.readouterr().out
     assert said.count("wrote ") == 1
     assert f"not saved: {tmp_path}/runs/b: it has the same recipe as {tmp_path}/runs/a" in said
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "environment.json", "recipe.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_not_a_regular_file_ends_no_command(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str
+) -> None:
+    """`tembed runs` and `tembed report` go on with the other runs."""
+    for folder in ("bad", "good"):
+        copy_run(run, tmp_path / "runs" / folder, run.recipe)
+    path = tmp_path / "runs" / "bad" / name
+    path.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](path)
+    reads_all = name != "environment.json"
+    assert main(["runs", str(tmp_path / "runs")]) == (1 if reads_all else 0)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 1
+    said = capsys.readouterr().out
+    assert f"{path} is missing or damaged" in said
+    assert "it is not a regular file" in said
+    assert "1 finished run, 0 unfinished" in said
 
 
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:

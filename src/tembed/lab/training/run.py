@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, read_json, sync_folder, write_file, write_json
+from tembed.common.files import explained, read_file, read_json, sync_folder, write_file, write_json
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.schedule import ends_early
 
@@ -86,10 +86,10 @@ class Run:
         if not self.metrics_path.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics_path.read_text("utf-8").splitlines()]
-        except (ValueError, RecursionError) as error:
+            return [json.loads(line) for line in read_file(self.metrics_path).decode().splitlines()]
+        except (OSError, ValueError, RecursionError) as error:
             raise TembedError(
-                f"{self.metrics_path} is damaged ({error}): run the same command again to rewrite it (if "
+                f"{self.metrics_path} is missing or damaged ({error}): run the same command again to rewrite it (if "
                 f"the run is finished, remove {self.result_path.name} first)"
             ) from None
 
