@@ -157,7 +157,7 @@ def test_an_image_that_takes_long_for_its_size_is_not_decoded(reason: str) -> No
 def test_what_follows_the_end_of_a_jpeg_is_ignored() -> None:
     """Phones append a film, in which any bytes occur."""
     jpeg = encoded(Image.fromarray(np.tile(RGB, (9, 9, 1))), "JPEG", progressive=True)
-    film = b"\xff\xda\0\0" * 1000 + b"\xff" * 10_000
+    film = b"\0\2" + b"\xff\xda\0\2" * 1000 + b"\xff" * 10_000
     assert (decode(jpeg + film) == decode(jpeg)).all()
 
 
