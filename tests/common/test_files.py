@@ -11,8 +11,20 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tembed.common import files
 from tembed.common.errors import TembedError
-from tembed.common.files import ABANDONED, InUse, below, is_locked, locked, locked_folder, open_file, write_file
+from tembed.common.files import (
+    ABANDONED,
+    InUse,
+    below,
+    is_locked,
+    locked,
+    locked_folder,
+    open_file,
+    read_file,
+    read_json,
+    write_file,
+)
 
 
 def test_a_lock_is_exclusive(tmp_path: Path) -> None:
@@ -45,6 +57,22 @@ def test_a_folder_that_stays_empty_is_removed_after_an_error(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
     with locked_folder(tmp_path / "full"), pytest.raises(InUse), locked_folder(tmp_path / "full"):
         pass
+
+
+def test_only_regular_files_of_a_reasonable_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe or a device in a folder from elsewhere would keep its reader waiting, or fill the memory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "file").write_bytes(b"[1, 2]")
+    for name, reason in (("pipe", "not a regular file"), ("device", "not a regular file"), ("", "not a regular file")):
+        with pytest.raises(OSError, match=reason):
+            read_file(tmp_path / name)
+        with pytest.raises(TembedError, match=f"is missing or damaged .*{reason}"):
+            read_json(tmp_path / name)
+    assert read_json(tmp_path / "file") == [1, 2]
+    monkeypatch.setattr(files, "MOST_BYTES", 5)
+    with pytest.raises(TembedError, match="6 bytes, more than the 5 that are read"):
+        read_json(tmp_path / "file")
 
 
 WRITER = """

@@ -136,6 +136,31 @@ def test_a_decompression_bomb_is_not_decoded() -> None:
     assert "exceeds the cap" in reason
 
 
+def slow_images() -> dict[str, bytes]:
+    """Small files that a decoder works on for long: minutes for each megabyte."""
+    jpeg = encoded(Image.fromarray(np.tile(RGB, (9, 9, 1))), "JPEG", progressive=True)
+    scan = jpeg[jpeg.rindex(b"\xff\xda") : -2]
+    return {
+        "more than 100 scans": jpeg[:-2] + 100 * scan + jpeg[-2:],
+        "padded": jpeg[:2] + b"\xff" * 5000 + jpeg[2:],
+        "more than 1000 comments": b"P3\n6 6\n255\n" + b"#\n" * 1001 + b"1 " * 108,
+    }
+
+
+@pytest.mark.parametrize("reason", slow_images())
+def test_an_image_that_takes_long_for_its_size_is_not_decoded(reason: str) -> None:
+    (found,) = decode_batch([slow_images()[reason]], None)
+    assert isinstance(found, str)
+    assert reason in found
+
+
+def test_what_follows_the_end_of_a_jpeg_is_ignored() -> None:
+    """Phones append a film, in which any bytes occur."""
+    jpeg = encoded(Image.fromarray(np.tile(RGB, (9, 9, 1))), "JPEG", progressive=True)
+    film = b"\0\2" + b"\xff\xda\0\2" * 1000 + b"\xff" * 10_000
+    assert (decode(jpeg + film) == decode(jpeg)).all()
+
+
 def test_a_truncated_image_is_broken_not_half_grey() -> None:
     data = encoded(Image.fromarray(np.tile(RGB, (9, 9, 1))), "JPEG")
     with pytest.raises(BrokenImageError):

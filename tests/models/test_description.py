@@ -49,6 +49,33 @@ def test_a_record_with_only_a_recipe_gives_the_options_of_that_recipe(model: str
     assert network_of_recipe(recipe.to_json()) == {"model": model, "options": recipe.model_options()}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("softmax_on_bn", "no"),
+        ("smooth_shortcut", 0),
+        ("norm_shortcut", [True]),
+        ("window", 2.5),
+        ("window", [2, 2, 2]),
+        ("maximizer", 3),
+        ("mu", "1"),
+        ("eps", True),
+        ("conventions", None),
+        ("freeze", "yes"),
+        ("image_size", 32.0),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named(name: str, value: Any) -> None:
+    """A text such as "no" would count as true."""
+    with pytest.raises(TembedError, match=f"its option {name} is "):
+        Description.from_json({"model": "rn26-embed", "options": {name: value}})
+
+
+def test_options_of_every_usual_type_are_read() -> None:
+    options = {"window": [3, 2], "mu": 1, "eta": 0.5, "softmax_on_bn": False, "image_size": 64, "own_option": "text"}
+    assert Description.from_json({"options": options}).options == options
+
+
 @pytest.mark.parametrize("wrong", [{"classes": "ab"}, {"mean": [1, 2]}, {"fit": "tile"}, {"options": [1]}])
 def test_a_value_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(TembedError, match=f"its {next(iter(wrong))} is "):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tembed.common.errors import TembedError
 from tembed.images.image_files import decode
 from tembed.images.pictures import find_files
 from tembed.trained import predicting as prediction
+from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 from tembed.trained.predicting import BATCH, Prediction, each_prediction, predict
 from tembed.trained.weights_file import load as load_network
 
@@ -69,6 +71,31 @@ def test_a_prediction_is_that_of_the_network(weights: Path, photos: Path) -> Non
         assert one.agree == (int(p.argmax()) == int(patches.mean((1, 2)).argmax()))
 
 
+def overflowing(weights: Path, path: Path, how: str) -> Path:
+    """Weights whose values are finite, and whose outputs are not."""
+    tensors, record = read_checksummed(weights / "rn26-embed.safetensors", "weights")
+    if how == "large weights":
+        tensors["head.weight"].fill_(1e38)
+    else:
+        tensors["norm.bn.running_var"].fill_(-1.0)
+    path.write_bytes(checksummed_bytes(tensors, record))
+    return path
+
+
+@pytest.mark.parametrize("how", ["large weights", "a negative variance"])
+@pytest.mark.parametrize("command", ["predict", "explain"])
+def test_outputs_that_are_not_finite_are_no_prediction(
+    weights: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, how: str
+) -> None:
+    source, out = overflowing(weights, tmp_path / "w.safetensors", how), tmp_path / "out.csv"
+    assert main([command, str(source), str(photos / "0.png"), "--out", str(out)]) == 2
+    said = capsys.readouterr()
+    assert "outputs are not finite" in said.err
+    assert len(said.err.splitlines()) == 1
+    assert "nan" not in said.out
+    assert not out.is_file()
+
+
 def test_a_model_and_pictures_in_memory_can_be_given(weights: Path, photos: Path) -> None:
     model = tembed.load(weights / "rn26.safetensors")
     with Image.open(photos / "0.png") as picture:
@@ -108,6 +135,15 @@ def test_a_large_jpeg_is_decoded_at_reduced_size(tmp_path: Path) -> None:
     assert not np.array_equal(exact, quick)
     assert np.abs(exact.astype(int) - quick).mean() < 1
     np.testing.assert_array_equal(decode(content.getvalue(), 150), decode(content.getvalue(), 150, quick=True))
+
+
+def test_a_pipe_among_the_pictures_is_skipped(weights: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    Image.new("RGB", (16, 16)).save(tmp_path / "a.png")
+    broken: list[str] = []
+    files = [tmp_path / "pipe.png", tmp_path / "a.png"]
+    assert len(list(each_prediction(weights / "rn26.safetensors", files, broken=broken))) == 1
+    assert "it is not a regular file" in broken[0]
 
 
 def test_folders_and_patterns_stand_for_their_images(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

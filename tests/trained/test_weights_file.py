@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,7 +157,9 @@ def test_weights_that_are_not_finite_are_refused(run: Run, tmp_path: Path, name:
     [
         ({"input_size": 4096}, "images of 4096 pixels"),
         ({"mean": [0.5, 0.5, 1e999]}, "mean"),
+        ({"mean": [1e300, 0.5, 0.5]}, "mean"),
         ({"std": [0.5, 0.0, 0.5]}, "std"),
+        ({"std": [0.5, 1e-40, 0.5]}, "std"),
     ],
 )
 def test_sizes_and_normalisations_out_of_range_are_refused(
@@ -177,6 +182,64 @@ def test_outputs_that_are_not_finite_are_no_accuracy(run: Run, tmp_path: Path) -
     path.write_bytes(checksummed_bytes(tensors, record))
     with pytest.raises(TembedError, match="outputs are not finite"):
         evaluate(path)
+
+
+LOAD = """
+import resource, sys
+from tembed.common.errors import TembedError
+from tembed.trained.weights_file import load
+
+load("rn26/cifar10")
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 800 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for path in sys.argv[1:]:
+    try:
+        load(path)
+    except TembedError as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.process
+def test_weights_that_describe_a_giant_network_take_little_memory(run: Run, tmp_path: Path) -> None:
+    tensors, record = read_checksummed(run.best_path, "weights")
+    del record["recipe"]
+    giants = {
+        "classes": {"classes": [str(number) for number in range(3_000_000)]},
+        "network": {"model": "timm:vit_giant_patch14_clip_224@blocks.3", "options": {"image_size": 224}},
+        "frozen": {"model": "tembed:rn26@stage3", "options": {"freeze": True}, "classes": ["a"] * 3_000_000},
+    }
+    for name, change in giants.items():
+        (tmp_path / name).write_bytes(checksummed_bytes(tensors, record | change))
+    arguments = [sys.executable, "-c", LOAD, *(str(tmp_path / name) for name in giants)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+    said = done.stdout.splitlines()
+    assert (done.returncode, len(said)) == (0, 3), done.stderr[-2000:]
+    assert "score.weight has the shape (10, 128, 1, 1) instead of (3000000, 128, 1, 1)" in said[0]
+    for line in said[1:]:
+        assert "weights are missing, such as" in line
+
+
+def test_a_pipe_or_a_device_holds_no_weights(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    folder = save_pretrained(load(run.folder), tmp_path / "hub")
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    for path in (tmp_path / "pipe.safetensors", folder, Path("/dev/zero")):
+        with pytest.raises(TembedError, match="not a regular file"):
+            load(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64])
+def test_weights_of_another_kind_of_number_are_refused(run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
+    """They would be rounded, or lose their imaginary part, without a word."""
+    tensors, record = read_checksummed(run.best_path, "weights")
+    tensors["head.weight"] = tensors["head.weight"].to(dtype)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(checksummed_bytes(tensors, record))
+    with pytest.raises(TembedError, match=rf"{path}.*head.weight is of {dtype} instead of torch.float32"):
+        load(path)
 
 
 @pytest.mark.parametrize("name", ["mine", "../../etc"])

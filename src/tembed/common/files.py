@@ -28,6 +28,8 @@ NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 """The flag of `os.open` that refuses a link. Windows has none."""
 MOMENT = 0.1
 """Seconds to try to get a lock: another process may hold it for an instant, only to see whether it is free."""
+MOST_BYTES = 1 << 26
+"""Size of the largest file that is read as a whole, unless its reader says otherwise."""
 ABANDONED = 3600.0
 """Seconds after which an unfinished file is one that a killed process left."""
 
@@ -100,10 +102,26 @@ def write_json(path: Path, value: Any) -> None:
     write_file(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
+def check_regular(path: Path) -> int:
+    """The size of a regular file. Raises `OSError` for anything else: a pipe or a device may never end."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return found.st_size
+
+
+def read_file(path: Path, most: int | None = None) -> bytes:
+    """The content of a regular file of at most ``most`` bytes, by default `MOST_BYTES`. Raises `OSError`."""
+    size, most = check_regular(path), MOST_BYTES if most is None else most
+    if size > most:
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than the {most:,} that are read", str(path))
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> Any:
     """The plain values in a file that `write_json` wrote."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): restore it, or train into another folder") from None
 

@@ -6,6 +6,7 @@ decoding processes import this module, so it imports nothing heavy.
 """
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,10 @@ HEIF_ENDINGS = frozenset({".heic", ".heif"})  # with the extra ``heic``
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 1 << 26  # 67 million; an RGB image of 200 MB
 GREY = (128, 128, 128)  # around a padded image
+MAX_SCANS = 100  # of a JPEG; usual ones have up to 20, and a decoder visits every pixel in each
+MAX_PADDING = 4096  # bytes in the header of a JPEG, which Pillow reads one by one
+MAX_COMMENTS = 1000  # in a PNM of plain text; Pillow copies the text for each
+MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # of a JPEG, except those within a scan
 QUICK = 3  # then the mean difference of a pixel is 0.04, and 12 megapixels take a ninth of the time
 ORIENTATION = 0x0112
 TURNS = {
@@ -73,6 +78,7 @@ def decode_picture(
 ) -> Decoded:
     """An image and the size it had. One that is not a square of the ``expected`` side is not decoded."""
     try:
+        _check_work(data)
         with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
@@ -101,9 +107,10 @@ def to_pixels(image: Image.Image) -> UInt8:
 def header_size(data: bytes) -> tuple[int, int]:
     """Width and height as the file says, without decoding it and before the camera's rotation."""
     try:
+        _check_work(data)
         with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
             return image.size
-    except MemoryError:
+    except (BrokenImageError, MemoryError):
         raise
     except Exception as error:
         raise BrokenImageError(one_line(str(error)) or type(error).__name__) from error
@@ -157,6 +164,26 @@ def quiet_pillow() -> Iterator[None]:
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
+
+
+def _check_work(data: bytes) -> None:
+    """Refuse a file that a decoder would work on for much longer than its size suggests."""
+    if data[:2] == b"\xff\xd8":
+        if data.find(b"\xff" * MAX_PADDING, 0, max(0, data.find(b"\xff\xda"))) >= 0:
+            raise BrokenImageError(f"its header is padded with more than {MAX_PADDING} bytes")
+        if data.count(b"\xff\xda") > MAX_SCANS and _scans(data) > MAX_SCANS:
+            raise BrokenImageError(f"it has more than {MAX_SCANS} scans")
+    elif data[:2] in (b"P1", b"P2", b"P3") and data.count(b"#") > MAX_COMMENTS:
+        raise BrokenImageError(f"it has more than {MAX_COMMENTS} comments")
+
+
+def _scans(data: bytes) -> int:
+    """The number of scans of a JPEG, up to its end mark: what follows it is no image."""
+    at, scans = 2, 0
+    while (found := MARKER.search(data, at)) and found[0] != b"\xff\xd9":
+        scans += found[0] == b"\xff\xda"
+        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+    return scans
 
 
 def _formats(data: bytes) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tembed.common.arrays import Fit, UInt8
 from tembed.common.errors import TembedError
+from tembed.common.files import read_file
 from tembed.images.image_files import (
     ENDINGS,
     HEIF_ENDINGS,
@@ -20,6 +21,7 @@ from tembed.images.image_files import (
     to_pixels,
 )
 
+MAX_FILE = 1 << 29  # bytes; more than the largest image takes
 Given = str | Path | Image.Image | np.ndarray
 
 
@@ -69,7 +71,7 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
 def read_bytes(path: Path) -> bytes | str:
     """The content of a file, or the reason why it cannot be read."""
     try:
-        return path.read_bytes()
+        return read_file(path, MAX_FILE)
     except OSError as error:
         return f"it cannot be read ({error.strerror}): check its name"
 

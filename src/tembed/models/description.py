@@ -13,6 +13,21 @@ from tembed.common.arrays import Fit, Triple
 from tembed.common.errors import TembedError, first_line
 from tembed.common.plain_values import fits
 
+OPTION_TYPES: dict[str, Any] = {
+    "softmax_on_bn": bool,
+    "smooth_shortcut": bool,
+    "norm_shortcut": bool,
+    "window": int | tuple[int, int] | None,
+    "maximizer": str,
+    "mu": float,
+    "eta": float,
+    "eps": float,
+    "conventions": str,
+    "freeze": bool,
+    "image_size": int | None,
+}
+"""The types of the options that this package knows; those of a registered network or maximizer may be of any."""
+
 
 @dataclass(frozen=True)
 class Description:
@@ -97,6 +112,9 @@ class Description:
                 raise TembedError(f"its {name} is {value!r}")
             if isinstance(value, list):
                 known[name] = tuple(map(float, value)) if name in ("mean", "std") else tuple(value)
+        for name, value in known.get("options", {}).items():
+            if not fits(value, OPTION_TYPES.get(name, Any)):
+                raise TembedError(f"its option {name} is {value!r}")
         try:
             return cls(**known)
         except TypeError as error:

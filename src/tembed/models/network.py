@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from tembed.block import DeepSupervision, FeatureEmbedding, ShortcutOnly, initialize
@@ -47,6 +48,12 @@ class Trace(NamedTuple):
 
     def __repr__(self) -> str:
         return briefly("Trace", **self._asdict())
+
+
+def check_finite(*outputs: Tensor | None) -> None:
+    """Refuse a network's outputs with NaN or infinity, of which an argmax would make a class."""
+    if not all(output is None or bool(torch.isfinite(output).all()) for output in outputs):
+        raise TembedError("the network's outputs are not finite, so they say nothing: train it again at a lower `lr`")
 
 
 def check_input(x: Tensor) -> None:

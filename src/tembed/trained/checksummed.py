@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tembed.common.errors import TembedError
+from tembed.common.files import check_regular
 
 KEY = "tembed"  # the only key: safetensors would write several in no fixed order
 
@@ -31,6 +32,7 @@ def checksummed_bytes(tensors: Mapping[str, Tensor], record: dict[str, Any]) -> 
 def read_checksummed(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the record of a file. Raises `TembedError` if it is missing, damaged or not of this ``kind``."""
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {})[KEY])
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}

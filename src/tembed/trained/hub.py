@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tembed import __version__
 from tembed.common.errors import TembedError
-from tembed.common.files import make_folder, write_file, write_json
+from tembed.common.files import check_regular, make_folder, read_file, read_json, write_file, write_json
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign
 from tembed.trained.card import model_card
@@ -125,8 +125,8 @@ def _check_folder(folder: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return json.loads(path.read_text("utf-8")).get("model_type") == MODEL_TYPE
-    except (OSError, ValueError, AttributeError):
+        return read_json(path).get("model_type") == MODEL_TYPE
+    except (TembedError, AttributeError):
         return False
 
 
@@ -140,6 +140,7 @@ def read_pretrained(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     description = read_config(folder)["description"]
     path = folder / WEIGHTS
     try:
+        check_regular(path)
         tensors = load_tensors(path.read_bytes())
     except Exception as error:  # the reader raises many types on damaged files
         raise TembedError(f"{path} is missing or damaged ({error}): copy it again") from None
@@ -152,7 +153,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The content of ``config.json``. Raises `TembedError` if it is damaged, or not of a network of this package."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text("utf-8"))
+        config = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): copy it again") from None
     if not isinstance(config, dict) or config.get("model_type") != MODEL_TYPE:

@@ -17,6 +17,7 @@ from tembed.common.progress import Progress
 from tembed.images.image_files import decode_batch
 from tembed.images.pictures import Given, all_given, read_bytes, read_picture
 from tembed.images.pixels import normalised
+from tembed.models.network import check_finite
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network
 
@@ -168,6 +169,7 @@ def _predict_batch(model: AnyNetwork, batch: _Decoded) -> Iterator[Prediction]:
     with reproducible(device):
         torch.manual_seed(model.description.seed)  # for maximizers that draw noise
         output = model(images.to(device))
+    check_finite(output.logits, output.scores)
     probabilities = output.logits.float().softmax(1).cpu().numpy()
     patches = entropies = None
     if output.scores is not None:

@@ -1,7 +1,6 @@
 """Weights on disk: safetensors files that also hold the network's description."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,14 @@ from torch import Tensor, nn
 
 import tembed
 from tembed.attachment.attached import Attached
-from tembed.attachment.building import build_attached
+from tembed.attachment.building import build_attached, source_of
 from tembed.attachment.frozen import Frozen
 from tembed.attachment.sources import check_source
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import read_json, write_file
 from tembed.maximizers.bn_relu import current_names
 from tembed.models.description import Description
-from tembed.models.foreign import is_foreign, parse_foreign
+from tembed.models.foreign import is_foreign, parse_foreign, user_module
 from tembed.models.network import Network
 from tembed.models.registry import canonical_name, create_model
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
@@ -29,6 +28,8 @@ BEST = "best.safetensors"
 """The weights of a run folder."""
 MAX_INPUT_SIZE = 2048
 """Largest side of the images that a weights file may ask for; it decides how much memory and time its use takes."""
+LARGEST = 1e12
+"""Largest number that a weights file may shift pixels or scale them by; float32 overflows at 3e38."""
 AnyNetwork = Network | Attached | Frozen
 """A network of the paper, or one from elsewhere with the block."""
 WRAPPERS = ("_orig_mod", "module", "_forward_module")
@@ -87,6 +88,7 @@ def load(source: str | Path) -> AnyNetwork:
     _check_known(path, description.model)
     try:
         _check_values(tensors, description)
+        _check_shapes(tensors, description)
         model = build(description)
         fill(model, tensors)
     except Exception as error:  # a checksum is not a signature, so the file may hold anything
@@ -106,15 +108,44 @@ def build(description: Description) -> AnyNetwork:
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load a state dict, with a one-line error that names what does not fit."""
-    ours, tensors = model.state_dict(), current_names(tensors, model)
+    tensors = current_names(tensors, model)
+    _check_fit(model, tensors)
+    model.load_state_dict(tensors)
+
+
+def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    ours = model.state_dict()
     missing, extra = [name for name in ours if name not in tensors], [name for name in tensors if name not in ours]
     for names, what in ((missing, "are missing"), (extra, "are not in the network")):
         if names:
             raise TembedError(f"{len(names)} weights {what}, such as {names[0]}")
     for name, tensor in ours.items():
-        if tensor.shape != tensors[name].shape:
-            raise TembedError(f"{name} has the shape {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}")
-    model.load_state_dict(tensors)
+        found = tensors[name]
+        if tensor.shape != found.shape:
+            raise TembedError(f"{name} has the shape {tuple(found.shape)} instead of {tuple(tensor.shape)}")
+        if tensor.dtype != found.dtype and not (tensor.is_floating_point() and found.is_floating_point()):
+            raise TembedError(f"{name} is of {found.dtype} instead of {tensor.dtype}")
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], description: Description) -> None:
+    """Compare a network without memory with the tensors, so that a small file cannot ask for a giant network.
+
+    Of an attached network only the network from elsewhere is compared: the block is as large as its layer. A network
+    that cannot be made without memory, as those of plugins may be, is compared when it has been made.
+    """
+    model, classes, prefix = description.model, len(description.classes), ""
+    if is_foreign(model):
+        if user_module(model):
+            return
+        prefix = "trunk.model." if description.options.get("freeze") else "model."
+    try:
+        with torch.device("meta"):
+            size = description.options.get("image_size")
+            made = source_of(model, classes, description.input_size, size).model if prefix else build(description)
+    except (NotImplementedError, RuntimeError, TembedError):  # a wrong description fails again with memory
+        return
+    inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    _check_fit(made, current_names(inner, made))
 
 
 def _result_beside(path: Path, record: dict[str, Any]) -> dict[str, Any]:
@@ -145,14 +176,14 @@ def _check_values(tensors: Mapping[str, Tensor], description: Description) -> No
         raise TembedError("it names no classes")
     if description.recipe is not None and description.recipe.get("model") != description.model:
         raise TembedError(f"it is {description.model}, and its recipe is of {description.recipe.get('model')}")
-    size = description.input_size
-    if not 1 <= size <= MAX_INPUT_SIZE:
-        raise TembedError(f"it is for images of {size} pixels; sizes are from 1 to {MAX_INPUT_SIZE}")
+    for size in (description.input_size, description.options.get("image_size") or 1):
+        if not 1 <= size <= MAX_INPUT_SIZE:
+            raise TembedError(f"it is for images of {size} pixels; sizes are from 1 to {MAX_INPUT_SIZE}")
     mean, std = description.mean, description.std
-    if mean is not None and not all(map(math.isfinite, mean)):
-        raise TembedError(f"its mean {mean} is not finite")
-    if std is not None and not all(0 < value < math.inf for value in std):
-        raise TembedError(f"its std {std} is not positive and finite")
+    if mean is not None and not all(abs(value) <= LARGEST for value in mean):
+        raise TembedError(f"its mean {mean} is not from {-LARGEST:g} to {LARGEST:g}")
+    if std is not None and not all(1 / LARGEST <= value <= LARGEST for value in std):
+        raise TembedError(f"its std {std} is not from {1 / LARGEST:g} to {LARGEST:g}")
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise TembedError(f"{name} is not finite")

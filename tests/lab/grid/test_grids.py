@@ -59,6 +59,7 @@ def test_lists_make_every_combination_and_duplicates_are_merged(tmp_path: Path) 
         ('model = "rn26"\ndata = "tiny"\npreset = "slow"', "preset is 'slow'"),
         ('model = "rn26"\ndata = "tiny"\npreset = "fast"\nrecipe = "fast"', "unknown key 'recipe'"),
         ("model = rn26", "is not TOML"),
+        (f"{'a.' * 50_000}b = 1", "100,005 bytes, more than the 16,384 that are read"),
         (f"model = {'[' * 5000}{']' * 5000}", "is not TOML"),
         ('model = "rn26"\ndata = "tiny"\nseeds = 1000000000', "it has 1,000,000,000 runs; the most are 10,000"),
         (f'model = "rn26"\ndata = "tiny"\nseeds = {2**70}', f"it has {2**70:,} runs; the most are 10,000"),

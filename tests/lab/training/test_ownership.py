@@ -1,7 +1,9 @@
 """A checkpoint belongs to one recipe and one folder, and a finished run at a constant rate can be continued."""
 
 import dataclasses
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support.kills import fingerprint
 from support.progress import Said
 
 from tembed.common.errors import TembedError
+from tembed.common.files import write_json
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
@@ -65,6 +68,39 @@ def test_more_epochs_continue_a_finished_run_to_the_bits_of_a_longer_one(alone: 
     assert run.recipe == LONGER.complete()
     assert run.result is not None
     assert run.result["epochs"] == 3
+
+
+def test_a_result_beside_a_longer_recipe_is_not_the_result_of_that_recipe(alone: Run, tmp_path: Path) -> None:
+    """A power cut can leave both, because a file system need not keep the order of a removal and a renaming."""
+    run = Run(Path(shutil.copytree(alone.folder, tmp_path / "run")))
+    write_json(run.recipe_path, LONGER.complete().to_json())
+    assert run.result is None
+    train(LONGER, run.folder)
+    assert run.result is not None
+    assert run.result["epochs"] == 3
+
+
+def test_a_run_that_ended_early_keeps_its_result(tmp_path: Path) -> None:
+    run = train(dataclasses.replace(DOTS, epochs=50, patience=1, lr=1e-9), tmp_path / "run")
+    assert run.result is not None
+    assert run.result["epochs"] < 50
+
+
+def test_the_old_result_is_gone_from_the_disk_before_the_longer_recipe_is_there(
+    alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(Path(shutil.copytree(alone.folder, tmp_path / "run")))
+    found = []
+    fsync = os.fsync
+
+    def watch(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            found.append((run.result_path.exists(), run.recipe.epochs))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    run.continue_as(LONGER.complete())
+    assert found == [(False, 1), (False, 3)]
 
 
 @pytest.mark.parametrize(

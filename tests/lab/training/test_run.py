@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -136,12 +137,34 @@ def test_a_second_run_of_a_recipe_never_overwrites_the_first(
     assert f"not saved: {tmp_path}/runs/b: it has the same recipe as {tmp_path}/runs/a" in said
 
 
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "environment.json", "recipe.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_not_a_regular_file_ends_no_command(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str
+) -> None:
+    """`tembed runs` and `tembed report` go on with the other runs."""
+    for folder in ("bad", "good"):
+        copy_run(run, tmp_path / "runs" / folder, run.recipe)
+    path = tmp_path / "runs" / "bad" / name
+    path.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](path)
+    reads_all = name != "environment.json"
+    assert main(["runs", str(tmp_path / "runs")]) == (1 if reads_all else 0)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 1
+    said = capsys.readouterr().out
+    assert f"{path} is missing or damaged" in said
+    assert "it is not a regular file" in said
+    assert "1 finished run, 0 unfinished" in said
+
+
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
     """Copy the records of a run to a folder with another recipe."""
     folder.mkdir(parents=True)
     write_json(folder / "recipe.json", recipe.to_json())
-    for path in (run.environment_path, run.metrics_path, run.result_path):
+    for path in (run.environment_path, run.metrics_path):
         (folder / path.name).write_bytes(path.read_bytes())
+    assert run.result is not None
+    write_json(folder / "result.json", run.result | {"epochs": recipe.epochs})
 
 
 def test_a_run_that_is_not_finished_has_no_summary(tmp_path: Path) -> None:

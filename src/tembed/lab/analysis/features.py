@@ -21,7 +21,7 @@ from tembed.common.files import make_folder, write_file
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.models.network import Block
+from tembed.models.network import Block, check_finite
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork
@@ -155,6 +155,7 @@ def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progr
         torch.manual_seed(seed)
         for pixels, labels in batches.epoch(0):
             trace = model.trace(pixels.to(device))
+            check_finite(trace.logits, trace.scores)
             size = (trace.block_input.shape[2], trace.block_input.shape[3])
             for name in ("block_input", "block_output", "softmax", "mixing", "embedding"):
                 found = getattr(trace, name)

@@ -24,7 +24,7 @@ import numpy as np
 from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
-from tembed.common.files import FORBIDDEN, FULL, Lock, locked, sync_folder, write_json
+from tembed.common.files import FORBIDDEN, FULL, Lock, locked, read_file, sync_folder, write_json
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
@@ -221,7 +221,7 @@ def _stored_there(root: Path) -> str:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text("utf-8"))
+        manifest = json.loads(read_file(path))
         version = manifest["format"]
         complete = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

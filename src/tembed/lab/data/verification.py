@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tembed.common.errors import TembedError
-from tembed.common.files import write_json
+from tembed.common.files import read_file, write_json
 from tembed.lab.data.npy import array_sha256
 from tembed.lab.data.store import VERIFIED, Stored
 
@@ -64,7 +64,7 @@ def is_in_memory(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> b
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        known = json.loads((folder / VERIFIED).read_text("utf-8"))
+        known = json.loads(read_file(folder / VERIFIED))
     except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -27,12 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import TembedError, first_line
+from tembed.common.files import read_file
 from tembed.lab.training.recipe import PRESETS, Recipe
 
 FIELDS = {field.name: field for field in dataclasses.fields(Recipe)}
 GRID_KEYS = ("about", "preset", "seeds")
 """Keys of a grid that are not fields of a recipe."""
 MAX_RUNS = 10_000
+MAX_BYTES = 1 << 14
+"""Size of the largest grid file. Keys with many dots take quadratic memory: 5.7 GB for 100 kB."""
 LIST_FIELD = "betas"
 """The one field whose value is itself a list."""
 
@@ -154,7 +157,7 @@ def _count(seeds: Any) -> int:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return read_file(path, MAX_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         if path.suffix or "/" in str(path):
             reason = getattr(error, "strerror", None) or error

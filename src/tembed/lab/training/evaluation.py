@@ -1,7 +1,6 @@
 """Measures a model on a subset of a dataset: the head, and each patch by itself."""
 
 import base64
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from tembed.lab.training.prediction_measures import Predictions
 from tembed.lab.training.process_group import SINGLE_PROCESS, Forward, ProcessGroup
 from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.schedule import derived_seed
-from tembed.models.network import Output
+from tembed.models.network import Output, check_finite
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
@@ -230,8 +229,7 @@ def evaluate_batches(
                 watch(done, total)
     model.train(was_training)
     sums = group.sum([correct, head, patches, patch_correct, patch_count])
-    if not math.isfinite(sums[1]):
-        raise TembedError("the network's outputs are not finite, so it has no accuracy: train it again at a lower `lr`")
+    check_finite(torch.tensor(sums[1]))
     has_patches = sums[4] > 0
     return Evaluation(
         images=total,

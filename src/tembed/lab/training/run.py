@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import below, make_folder, read_json, write_file, write_json
+from tembed.common.files import below, explained, make_folder, read_file, read_json, sync_folder, write_file, write_json
 from tembed.lab.training.recipe import PRESETS, Recipe
+from tembed.lab.training.schedule import ends_early
 
 if TYPE_CHECKING:  # needs torch; a table of runs does not
     from tembed.lab.training.checkpoint_files import Checkpoints
@@ -85,27 +86,32 @@ class Run:
         if not self.metrics_path.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics_path.read_text("utf-8").splitlines()]
-        except (ValueError, RecursionError) as error:
+            return [json.loads(line) for line in read_file(self.metrics_path).decode().splitlines()]
+        except (OSError, ValueError, RecursionError) as error:
             raise TembedError(
-                f"{self.metrics_path} is damaged ({error}): run the same command again to rewrite it (if "
+                f"{self.metrics_path} is missing or damaged ({error}): run the same command again to rewrite it (if "
                 f"the run is finished, remove {self.result_path.name} first)"
             ) from None
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The result of a finished run, or None."""
+        """The result of a finished run, or None. One of fewer epochs is of the run that this one continues."""
         if not self.result_path.exists():
             return None
-        result = read_json(self.result_path)
+        result, recipe = read_json(self.result_path), self.recipe
         try:
             check_result(result)
+            if result["epochs"] > recipe.epochs:
+                raise ValueError(f"it has {result['epochs']} epochs, and the recipe {recipe.epochs}")
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise TembedError(
                 f"{self.result_path} was not written by tembed ({error}): remove it, and run the same command again to "
                 "write a new one"
             ) from None
-        return result
+        return result if result["epochs"] == recipe.epochs or self._ended_early(recipe) else None
+
+    def _ended_early(self, recipe: Recipe) -> bool:
+        return ends_early(recipe, [float(record["val_accuracy"]) for record in self.metrics])
 
     def assign(self, recipe: Recipe) -> None:
         """Make this the folder of ``recipe``, or check that it already is. Raises `TembedError` with what differs.
@@ -143,7 +149,9 @@ class Run:
 
     def continue_as(self, recipe: Recipe) -> None:
         """Make ``recipe``, which has more epochs than the run so far, the recipe of this run."""
-        self.result_path.unlink(missing_ok=True)  # first: a result must never stand beside a longer recipe
+        with explained(self.result_path):
+            self.result_path.unlink(missing_ok=True)
+            sync_folder(self.folder)  # a power cut must not leave the old result beside the longer recipe
         write_json(self.recipe_path, recipe.to_json())
 
     def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:

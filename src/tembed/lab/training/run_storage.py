@@ -41,7 +41,7 @@ class RunStorage:
         """The state to start from: the newest checkpoint, loaded into model and optimizer, or a new state."""
         resumed = self.group.broadcast(self.run.checkpoints.any)
         state = self._restore(progress) if resumed else State()
-        if self.group.is_first and self.run.recipe != self.recipe:
+        if self.group.is_first and (self.run.recipe != self.recipe or self.run.result_path.exists()):
             self.run.continue_as(self.recipe)
         self.write_outputs(state)
         if self.group.is_first:

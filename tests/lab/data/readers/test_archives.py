@@ -1,8 +1,11 @@
 """Archives are read without unpacking them into folders; errors name damaged or dangerous ones."""
 
+import gzip
 import io
+import os
 import stat
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +91,73 @@ def test_a_tar_cut_between_two_members_is_noticed(
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(TembedError, match="cut off"):
         import_images(path, "pets")
+
+
+@pytest.mark.parametrize("damage", ["a zeroed header", "a second archive", "other bytes"])
+@pytest.mark.parametrize("kind", ["tar", "tgz"])
+def test_a_tar_that_goes_on_after_its_end_mark_is_refused(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], kind: str, damage: str
+) -> None:
+    """A reader stops at the first block of zeros, so that images behind it would be missing without a word."""
+    data = make.tar(tmp_path / "whole.tar", good).read_bytes()
+    with tarfile.open(tmp_path / "whole.tar") as archive:
+        header = archive.getmembers()[5].offset
+    damaged = {
+        "a zeroed header": data[:header] + bytes(512) + data[header + 512 :],
+        "a second archive": data + data,
+        "other bytes": data + bytes(100_000) + b"x",
+    }[damage]
+    path = tmp_path / f"pets.{kind}"
+    path.write_bytes(damaged if kind == "tar" else gzip.compress(damaged))
+    with pytest.raises(TembedError, match=r"has something after its end mark, at byte [\d,]+: .* fetch a fresh copy"):
+        import_images(path, "pets")
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("place", ["first", "later"])
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_digits_in_an_extended_header_do_not_take_forever(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes], place: str, kind: bytes
+) -> None:
+    """tarfile's search takes quadratic time on them: 14 s for these 80 kB."""
+    header = tarfile.TarInfo("header")
+    header.type, header.size = kind, 80_000
+    member = header.tobuf() + b"1" * 80_000 + bytes(-80_000 % 512)
+    data = make.tar(tmp_path / "pets.tar", good).read_bytes()
+    with tarfile.open(tmp_path / "pets.tar") as archive:
+        at = archive.getmembers()[0 if place == "first" else 3].offset
+    (tmp_path / "pets.tar").write_bytes(data[:at] + member + data[at:])
+    start = time.process_time()
+    with pytest.raises(TembedError, match=r"pets\.tar has an extended header with a number of more than 100 digits"):
+        import_images(tmp_path / "pets.tar", "pets")
+    assert time.process_time() - start < 5
+
+
+def test_extended_headers_of_usual_tars_are_read(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
+) -> None:
+    long = {f"{'d' * 150}/{name}": data for name, data in good.items()}
+    with tarfile.open(tmp_path / "pets.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in long.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.pax_headers = len(data), {"mtime": "1700000000.123456789", "comment": "a" * 70_000}
+            archive.addfile(member, io.BytesIO(data))
+    assert len(import_images(tmp_path / "pets.tar", "pets").labels) == 8
+
+
+@pytest.mark.parametrize("name", ["pets.tar", "pets.pkl"])
+def test_a_pipe_is_no_archive(root: Path, tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(TembedError, match=f"{name} is neither a file nor a folder"):
+        import_images(tmp_path / name, "pets")
+
+
+def test_padding_after_the_end_mark_of_a_tar_is_accepted(
+    root: Path, tmp_path: Path, make: SimpleNamespace, good: dict[str, bytes]
+) -> None:
+    path = make.tar(tmp_path / "pets.tar", good)
+    path.write_bytes(path.read_bytes() + bytes(3_000_000))
+    assert len(import_images(path, "pets").labels) == 8
 
 
 def test_a_flipped_bit_in_a_zip_is_noticed_and_its_member_named(

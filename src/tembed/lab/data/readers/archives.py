@@ -12,24 +12,28 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Container, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from tembed.common.errors import TembedError, one_line
 from tembed.images.image_files import ENDINGS, HEIF_ENDINGS
+from tembed.images.pictures import MAX_FILE
 
 MAX_ENTRIES = 5_000_000
 MAX_RATIO = 100  # of unpacked to packed bytes; images and arrays of pixels never compress this well
 ALWAYS_FINE = 1 << 30  # bytes; below this, any ratio is accepted
-MAX_FILE = 1 << 29  # bytes of a file that is read as a whole; more than the largest image takes
 CHUNK_BYTES = 1 << 20
+MAX_DIGITS = 100  # in a row, in an extended header of a tar; a length or a time has less than 30
+EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+LONG_NUMBER = re.compile(rb"\d{%d}" % (MAX_DIGITS + 1))
 JUNK = frozenset({"__macosx", "thumbs.db", "desktop.ini", "$recycle.bin"})
 COMPRESSORS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 
@@ -110,6 +114,8 @@ def _open(path: Path, stack: ExitStack) -> Archive:
         return _Folder(path)
     if not path.exists():
         raise TembedError(f"{path} does not exist")
+    if not path.is_file():
+        raise TembedError(f"{path} is neither a file nor a folder: give one of them")
     if path.suffix.lower() in (".pkl", ".pickle"):
         return _SingleFile(path)
     with path.open("rb") as file:
@@ -117,9 +123,11 @@ def _open(path: Path, stack: ExitStack) -> Archive:
     if magic[:2] == b"PK":
         return _Zip(path, stack.enter_context(zipfile.ZipFile(path)))
     plain = _plain_tar(path, stack)
-    if plain is None:
-        raise TembedError(f"{path} is neither a folder nor a zip or tar archive (or it is damaged)")
-    return _Tar(path, stack.enter_context(tarfile.open(fileobj=plain, mode="r:")), plain)
+    try:
+        tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:", tarinfo=_TarMember))
+    except tarfile.ReadError:
+        raise TembedError(f"{path} is neither a folder nor a zip or tar archive (or it is damaged)") from None
+    return _Tar(path, tar, plain)
 
 
 class _Folder:
@@ -212,6 +220,25 @@ class _Zip:
         return self._file.open(self._members[name])
 
 
+class _TarMember(tarfile.TarInfo):
+    """A member whose extended header is looked at before tarfile searches it, in quadratic time if it is of digits."""
+
+    @classmethod
+    def fromtarfile(cls, file: tarfile.TarFile) -> Self:
+        stream: Any = file.fileobj
+        start = stream.tell()
+        block = stream.read(tarfile.BLOCKSIZE)
+        if block[156:157] in EXTENDED:
+            with suppress(tarfile.TarError):
+                header = tarfile.TarInfo.frombuf(block, file.encoding or "utf-8", file.errors)
+                if LONG_NUMBER.search(stream.read(header.size)):
+                    raise TembedError(
+                        f"{file.name} has an extended header with a number of more than {MAX_DIGITS} digits: refused"
+                    )
+        stream.seek(start)
+        return super().fromtarfile(file)
+
+
 class _Tar:
     """``stream`` is the uncompressed tar that ``file`` reads."""
 
@@ -220,7 +247,7 @@ class _Tar:
         self._members: dict[str, tarfile.TarInfo] = {}
         folders: set[str] = set()
         hidden: list[str] = []
-        end = total = 0
+        total = 0
         for count, member in enumerate(file):
             _check_entries(path, count)
             name = _safe(path, member.name)
@@ -229,7 +256,6 @@ class _Tar:
             if not (member.isfile() or member.isdir()) or member.issparse():
                 raise TembedError(f"{path} has the member {name!r}, which is not a plain file: refused")
             total += member.size
-            end = member.offset_data + (member.size + 511) // 512 * 512
             if member.isdir():
                 folders.add(name)
             elif _hidden(name):
@@ -238,9 +264,7 @@ class _Tar:
                 _check_new(path, name, self._members)
                 self._members[name] = member
         _check_unpacked_size(path, total)
-        stream.seek(end)
-        if stream.read(512) != bytes(512):  # tarfile does not notice a file that is cut off between two members
-            raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
+        _check_end(path, stream, file.offset)
         self.names = tuple(sorted(self._members))
         self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
         self.notes = tuple(_hidden_images(hidden))
@@ -254,17 +278,31 @@ class _Tar:
         return stream
 
 
-def _plain_tar(path: Path, stack: ExitStack) -> IO[bytes] | None:
-    """A seekable uncompressed tar for ``path``, or None if it is not a tar."""
+def _check_end(path: Path, stream: IO[bytes], end: int) -> None:
+    """Raise `TembedError` unless a tar ends at ``end`` with a block of zeros and nothing but zeros after it.
+
+    tarfile takes any header that it cannot read for the end.
+    """
+    stream.seek(end)
+    if stream.read(512) != bytes(512):
+        raise TembedError(f"{path} is cut off (no end mark): fetch a fresh copy")
+    while block := stream.read(CHUNK_BYTES):
+        if block.strip(b"\0"):
+            raise TembedError(
+                f"{path} has something after its end mark, at byte {end:,}: it is damaged, or several archives in "
+                "one; unpack it and import the folder, or fetch a fresh copy"
+            )
+
+
+def _plain_tar(path: Path, stack: ExitStack) -> IO[bytes]:
+    """The seekable uncompressed content of ``path``."""
     file = stack.enter_context(path.open("rb"))
     magic = file.read(6)
     file.seek(0)
     for mark, decompress in COMPRESSORS.items():
         if magic.startswith(mark):
             return _unpacked(path, stack.enter_context(decompress(file)), stack)
-    is_tar = tarfile.is_tarfile(file)
-    file.seek(0)
-    return file if is_tar else None
+    return file
 
 
 def _unpacked(path: Path, packed: IO[bytes], stack: ExitStack) -> IO[bytes]:
