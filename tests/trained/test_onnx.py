@@ -212,6 +212,6 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match="2 names, and the network has 3 classes"):
         to_onnx(small(), path, example=16, classes=("a", "b"))
     (tmp_path / "file").touch()
-    with pytest.raises(TembedError, match=r"cannot write .*x\.onnx \(File exists\)"):
+    with pytest.raises(TembedError, match=r"cannot write .*file \(File exists\)"):
         to_onnx(FixedSize().eval(), tmp_path / "file" / "x.onnx", example=12)
     assert not path.exists()

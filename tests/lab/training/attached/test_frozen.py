@@ -71,7 +71,9 @@ def test_only_block_and_head_change_and_the_run_holds_everything(named: str, tmp
     torch.manual_seed(0)
     run = train(recipe_of(named), tmp_path / "run")
     assert run.result is not None
-    assert evaluate(run.folder).to_json() == run.result["test"]  # of the network itself, not of cached features
+    assert (
+        evaluate(run.folder).to_json().items() <= run.result["test"].items()
+    )  # of the network itself, not of cached features
     network = load_network(run.folder)
     assert isinstance(network, Frozen)
     weights = json.loads((run.folder / "network.json").read_text())["weights_sha256"]

@@ -63,7 +63,7 @@ def test_the_folder_name_is_safe_and_no_two_recipes_share_it() -> None:
 def test_a_network_of_timm_trains_and_is_evaluated_and_traced(tmp_path: Path) -> None:
     run = train(RESNET, tmp_path / "run")
     assert run.result is not None
-    assert evaluate(run.folder).to_json() == run.result["test"]
+    assert evaluate(run.folder).to_json().items() <= run.result["test"].items()
     about = json.loads((run.folder / "network.json").read_text())
     assert about["factory"] == "timm:resnet10t"
     assert about["arguments"] == {"num_classes": 10}
