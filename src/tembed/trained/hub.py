@@ -67,12 +67,12 @@ def save_pretrained(
     description = completed(known, model, classes, mean, std)
     names = description.classes or tuple(f"class {label}" for label in range(_count(model)))
     description = dataclasses.replace(description, classes=names, weights_sha256=checksum(tensors))
-    folder = Path(folder)
+    folder, card = Path(folder), model_card(description)
     _check_folder(folder)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / WEIGHTS, save(tensors, {"format": "pt"}))
-    write_file(folder / CARD, model_card(description).encode())
+    write_file(folder / CARD, card.encode())
     write_json(folder / CONFIG, _config(description))
     return folder
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,51 @@ def test_what_is_not_a_regular_file_ends_no_command(
     assert f"{path} is missing or damaged" in said
     assert "it is not a regular file" in said
     assert "1 finished run, 0 unfinished" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("environment.json", '{"data_sha256": "0", "starts": [5]}', "its starts is [5]"),
+        ("environment.json", '{"data_sha256": "0", "starts": []}', "its starts is []"),
+        ("environment.json", '{"data_sha256": 5, "starts": [{}]}', "its data_sha256 is 5"),
+        ("environment.json", "5", "it is 5"),
+        ("result.json", '{"test_accuracy": 1.0}', "it has no "),
+        ("result.json", "[]", "it is []"),
+        ("metrics.jsonl", "5", "it is 5"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": 0.5, "loss": "x"}', "its loss is 'x'"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": NaN}', "its val_accuracy is nan"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": 2}', "its val_accuracy is 2"),
+        ("metrics.jsonl", '{"epoch": 1}', "it has no val_accuracy"),
+    ],
+)
+def test_an_odd_record_is_named_and_ends_no_command(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
+) -> None:
+    for folder in ("bad", "good"):
+        copy_run(run, tmp_path / "runs" / folder, run.recipe)
+    path = tmp_path / "runs" / "bad" / name
+    path.write_text(text)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 1
+    printed = capsys.readouterr().out
+    assert "1 finished run, 0 unfinished" in printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("excluded: ")]
+    assert str(path) in line
+    assert said in line
+    assert main(["runs", str(tmp_path / "runs"), "--save", str(tmp_path / "saved")]) == 1
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", [{"recipe": 5}, {"result": 5}, {"curve": 5}, {"curve": [5]}, {"data_sha256": None}])
+def test_an_odd_summary_ends_no_report(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+) -> None:
+    good = save_summary(run, tmp_path / "saved")
+    (tmp_path / "saved" / "odd.json").write_text(json.dumps(json.loads(good.read_text()) | change))
+    assert main(["report", str(tmp_path / "saved"), "--out", str(tmp_path / "report")]) == 1
+    printed = capsys.readouterr().out
+    assert "1 finished run, 0 unfinished" in printed
+    assert f"excluded: {tmp_path / 'saved' / 'odd.json'}: " in printed
 
 
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
