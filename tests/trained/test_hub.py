@@ -137,6 +137,7 @@ def test_arrays_are_taken_for_sequences(own: nn.Module, tmp_path: Path) -> None:
 
 def test_saving_again_replaces_the_folder(own: nn.Module, tmp_path: Path) -> None:
     save_pretrained(own, tmp_path)
+    (tmp_path / f"{CONFIG}.0123abcd.part").touch()  # of a process that was killed
     with torch.no_grad():
         own.head.bias.fill_(7)
     save_pretrained(own, tmp_path)

@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.terminal import stderr_progress
 
     analysis = default_out(command.source)
-    with locked_folder(analysis), stderr_progress(command.quiet) as progress:
+    out = command.out or analysis / "page"
+    with locked_folder(out), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
             cache=analysis / "cache",  # the same as that of `tembed analyze`
             progress=progress,
         )
-        page = build_page(found, command.out or analysis / "page", network=command.network)
+        page = build_page(found, out, network=command.network)
     print(f"the page: {page}")
     if command.open:
         webbrowser.open(page.absolute().as_uri())

@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,11 @@ def write_file(path: Path, content: bytes, mode: int = 0o666) -> None:
             raise
         sync_folder(path.parent)
     _remove_abandoned(path)
+
+
+def is_part(file: str, names: Iterable[str]) -> bool:
+    """Whether this is an unfinished file that a killed `write_file` left beside one of these."""
+    return any(file.startswith(f"{name}.") and file.endswith(".part") for name in names)
 
 
 def _remove_abandoned(path: Path) -> None:
@@ -98,6 +103,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents. Those that are new survive a power cut."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in new:
+            sync_folder(each.parent)
 
 
 @contextmanager
@@ -178,8 +192,7 @@ def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Lo
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[Lock]:
     """Make a folder and hold its lock. After an error nothing is left of a folder that is empty but for the lock."""
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder / "lock") as lock:
         try:
             yield lock

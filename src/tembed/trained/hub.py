@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tembed import __version__
 from tembed.common.errors import TembedError
-from tembed.common.files import check_regular, explained, read_file, read_json, write_file, write_json
+from tembed.common.files import check_regular, explained, is_part, read_file, read_json, write_file, write_json
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign
 from tembed.trained.card import model_card
@@ -118,7 +118,8 @@ def _check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise TembedError(f"{folder} is a file: give a new folder")
-    others = sorted({path.name for path in folder.iterdir()} - {CONFIG, WEIGHTS, CARD})
+    own = (CONFIG, WEIGHTS, CARD)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in own and not is_part(path.name, own))
     ours = not (folder / CONFIG).exists() or _is_ours(folder / CONFIG)
     if others or not ours:
         raise TembedError(f"{folder} holds other files ({', '.join(others[:3]) or CONFIG}): give a new or empty folder")

@@ -15,7 +15,7 @@ from torch import nn
 from tembed.attachment.frozen import Frozen
 from tembed.common.cores import Crowd, threads_sleep
 from tembed.common.errors import TembedError, counted
-from tembed.common.files import Lock, explained, locked
+from tembed.common.files import Lock, locked, make_folder
 from tembed.common.progress import Progress
 from tembed.images.pixels import resized
 from tembed.lab.data.batches import Batches
@@ -104,8 +104,7 @@ def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
     lock = None
     with ExitStack() as stack:
         if group.is_first:
-            with explained(run.folder):
-                run.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(run.folder)
             is_new = not (run.folder / "lock").exists()
             lock = stack.enter_context(locked(run.folder / "lock"))
             if not lock.held:

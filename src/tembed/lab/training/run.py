@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, read_file, read_json, sync_folder, write_file, write_json
+from tembed.common.files import (
+    explained,
+    is_part,
+    make_folder,
+    read_file,
+    read_json,
+    sync_folder,
+    write_file,
+    write_json,
+)
 from tembed.common.plain_values import check_fields, fits, is_finite, wrong_field
 from tembed.common.results import check_result
 from tembed.lab.training.recipe import PRESETS, Recipe
@@ -149,12 +158,11 @@ class Run:
                     f"{self.folder} holds a run of another recipe (asked for {'; '.join(differing)}): give another "
                     "`out`, or the recipe of that run"
                 )
-        elif others := [path.name for path in self.folder.iterdir() if path.name not in ("lock", "recipe.json.part")]:
-            raise TembedError(f"{self.folder} is not empty ({', '.join(sorted(others)[:3])}): give another `out`")
+        elif others := sorted(path.name for path in self.folder.iterdir() if not _may_be_in_a_new_run(path.name)):
+            raise TembedError(f"{self.folder} is not empty ({', '.join(others[:3])}): give another `out`")
         else:
             write_json(self.recipe_path, recipe.to_json())
-        with explained(self.checkpoints.folder):
-            self.checkpoints.folder.mkdir(exist_ok=True)
+        make_folder(self.checkpoints.folder)
 
     def withdraw(self) -> None:
         """Undo `assign` for a run that could not start, so that another recipe can have the folder."""
@@ -201,6 +209,10 @@ def check_metrics(metrics: Any) -> None:
                 raise wrong_field(record, name)
         if not 0 <= record["val_accuracy"] <= 1:
             raise wrong_field(record, "val_accuracy")
+
+
+def _may_be_in_a_new_run(file: str) -> bool:
+    return file == "lock" or is_part(file, ["recipe.json"])
 
 
 def find_runs(folder: Path) -> list[Run]:
