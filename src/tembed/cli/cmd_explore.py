@@ -40,8 +40,7 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.terminal import stderr_progress
 
     analysis = default_out(command.source)
-    out = command.out or analysis / "page"
-    with locked_folder(out), stderr_progress(command.quiet) as progress:
+    with locked_folder(command.out or analysis), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,
@@ -50,7 +49,7 @@ def main(arguments: list[str]) -> int:
             cache=analysis / "cache",  # the same as that of `tembed analyze`
             progress=progress,
         )
-        page = build_page(found, out, network=command.network)
+        page = build_page(found, command.out or analysis / "page", network=command.network)
     print(f"the page: {page}")
     if command.open:
         webbrowser.open(page.absolute().as_uri())

@@ -54,6 +54,7 @@ def test_explore_writes_a_page_and_reuses_the_cache(
 def test_only_pages_of_the_same_folder_wait_for_each_other(analysis: Analysis, quick: Path) -> None:
     line = ["explore", analysis.source, "--images-per-class", "2", "--no-network", "--quiet"]
     with locked_folder(default_out(analysis.source)), locked_folder(quick / "one"):
+        assert main(line) == InUse.exit_code, "tembed analyze writes this page, too"
         assert main([*line, "--out", "one"]) == InUse.exit_code
         assert main([*line, "--out", "two"]) == 0
 
