@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from tembed.common import files
+from tembed.common import files as files_module
 from tembed.common.errors import TembedError
 from tembed.common.files import (
     ABANDONED,
@@ -70,7 +70,7 @@ def test_only_regular_files_of_a_reasonable_size_are_read(tmp_path: Path, monkey
         with pytest.raises(TembedError, match=f"is missing or damaged .*{reason}"):
             read_json(tmp_path / name)
     assert read_json(tmp_path / "file") == [1, 2]
-    monkeypatch.setattr(files, "MOST_BYTES", 5)
+    monkeypatch.setattr(files_module, "MOST_BYTES", 5)
     with pytest.raises(TembedError, match="6 bytes, more than the 5 that are read"):
         read_json(tmp_path / "file")
 

@@ -117,6 +117,18 @@ def test_results_may_be_printed_without_a_reader(monkeypatch: pytest.MonkeyPatch
         file.flush()
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["runs", "."], ["runs", "--help"]])
+def test_a_full_disk_behind_the_output_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open("/dev/full", "w") as file:
+        monkeypatch.setattr("sys.stdout", file)
+        assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said == "tembed: error: the output cannot be written (No space left on device): send it elsewhere\n"
+
+
 def test_a_mistake_needs_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     with closed_pipe() as file:
         monkeypatch.setattr("sys.stderr", file)

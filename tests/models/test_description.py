@@ -10,9 +10,17 @@ from tembed.common.errors import TembedError
 from tembed.lab.training.recipe import Recipe
 from tembed.models.description import Description, network_of_recipe
 
+RESULT = {
+    "best_epoch": 7,
+    "epochs": 8,
+    "val_accuracy": 0.9,
+    "test_accuracy": 0.8,
+    "total_seconds": 9.0,
+    "test": {"images": 50},
+}
 FULL = Description(
     "rn26-embed", {"window": 3}, 32, ("a", "b"), (0.5, 0.4, 0.3), (0.2, 0.2, 0.1), "pad", {"data": "x", "seed": 4},
-    "d" * 64, 7, 0.9, {"test_accuracy": 0.8}, "s" * 64, "w" * 64,
+    "d" * 64, 7, 0.9, RESULT, "s" * 64, "w" * 64,
 )  # fmt: skip
 
 

@@ -29,6 +29,16 @@ CLASSES = ("cat", "dog", "ship", 'a | b\n"c"')
 ROOT = Path(tembed.__file__).parents[2]
 
 
+RESULT = {
+    "best_epoch": 1,
+    "val_accuracy": 0.5,
+    "test_accuracy": 0.5,
+    "test": {"images": 10},
+    "epochs": 2,
+    "total_seconds": 1.0,
+}
+
+
 @pytest.fixture
 def own() -> nn.Module:
     """A network that was trained by other means than `tembed.train`."""
@@ -127,6 +137,7 @@ def test_arrays_are_taken_for_sequences(own: nn.Module, tmp_path: Path) -> None:
 
 def test_saving_again_replaces_the_folder(own: nn.Module, tmp_path: Path) -> None:
     save_pretrained(own, tmp_path)
+    (tmp_path / f"{CONFIG}.0123abcd.part").touch()  # of a process that was killed
     with torch.no_grad():
         own.head.bias.fill_(7)
     save_pretrained(own, tmp_path)
@@ -176,6 +187,11 @@ def test_damaged_folders_are_named(own: nn.Module, tmp_path: Path) -> None:
         ({"description": None}, "lacks what tembed.save_pretrained writes"),
         ({"model_type": "bert"}, "does not describe a network of tembed"),
         ({"input_size": -3}, "for images of -3 pixels"),
+        ({"result": {"test_accuracy": "high"}}, "its result cannot be used: "),
+        ({"result": RESULT | {"epochs": None}}, "its result cannot be used: its epochs is None"),
+        ({"result": RESULT | {"test": [1]}}, r"its result cannot be used: its test is \[1\]"),
+        ({"result": RESULT | {"val_accuracy": 7}}, "its result cannot be used: its val_accuracy is 7"),
+        ({"result": RESULT | {"train_images": "many"}}, "its result cannot be used: its train_images is 'many'"),
     ):
         (folder / CONFIG).write_bytes(config)
         changed(folder, **fields)
@@ -186,6 +202,14 @@ def test_damaged_folders_are_named(own: nn.Module, tmp_path: Path) -> None:
     (folder / CONFIG).write_text("{")
     with pytest.raises(TembedError, match=r"config.json is missing or damaged"):
         load(folder)
+
+
+def test_a_recipe_that_no_run_has_gets_no_card(own: nn.Module, tmp_path: Path) -> None:
+    folder = save_pretrained(own, tmp_path / "own", classes=CLASSES)
+    changed(folder, recipe={"model": "rn20", "data": "cifar10", "lr": "fast"})
+    with pytest.raises(TembedError, match="the recipe of these weights was not written by tembed"):
+        save_pretrained(load(folder), tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 def test_a_network_with_too_many_weights_is_named(tmp_path: Path) -> None:

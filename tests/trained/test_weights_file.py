@@ -66,6 +66,9 @@ def test_weights_of_a_finished_run_know_its_result(run: Run, tmp_path: Path) -> 
     assert load(unfinished).description.result is None
     (tmp_path / "result.json").write_text(json.dumps(run.result | {"best_epoch": 2}))  # of other weights
     assert load(unfinished).description.result is None
+    (tmp_path / "result.json").write_text(json.dumps({"best_epoch": run.result["best_epoch"]}))
+    with pytest.raises(TembedError, match=r"best.safetensors .*\(its result cannot be used: it has no "):
+        load(unfinished)
 
 
 def test_half_precision_halves_the_file_and_keeps_three_digits(run: Run, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class Evaluate:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
+    from tembed.common.errors import one_line
     from tembed.lab.report.evaluation_report import default_out, summary, write_evaluation
     from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.evaluation import evaluate_in_detail
@@ -48,9 +49,11 @@ def main(arguments: list[str]) -> int:
         return 0
     known = [one for one in found.predictions.by_class() if one.accuracy is not None]
     worst = sorted(known, key=lambda one: one.accuracy or 0.0)[:SHOWN]
-    print("  lowest accuracy: " + ", ".join(f"{one.name} {100 * (one.accuracy or 0):.1f} %" for one in worst))
+    lowest = ", ".join(f"{one.name} {100 * (one.accuracy or 0):.1f} %" for one in worst)
+    print(one_line(f"  lowest accuracy: {lowest}"))
     if pairs := found.predictions.confusions(SHOWN):
-        print("  most confused: " + "; ".join(f"{a} taken for {b} ({count:,})" for a, b, count in pairs))
+        confused = "; ".join(f"{a} taken for {b} ({count:,})" for a, b, count in pairs)
+        print(one_line(f"  most confused: {confused}"))
     report = write_evaluation(found, command.out or default_out(command.source, command.subset))
     print(f"the report: {report} and {report.with_suffix('.html')}")
     return 0

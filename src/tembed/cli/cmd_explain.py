@@ -28,7 +28,7 @@ class Explain:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Explain, prog="tembed explain", args=arguments)
-    from tembed.common.errors import TembedError
+    from tembed.common.errors import TembedError, one_line
     from tembed.lab.analysis.explaining import each_explanation
     from tembed.lab.analysis.explanation_files import write_explanations
 
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     written = 0
     for one, path in write_explanations(found, command.out, overlays=command.overlays, words=command.words):
         written += 1
-        print(f"{one.name} ({one.note}): {one.verdict}; {path}", flush=True)
+        print(one_line(f"{one.name} ({one.note}): {one.verdict}; {path}"), flush=True)
     if broken and not written:
         raise TembedError(broken[0])
     for line in broken:

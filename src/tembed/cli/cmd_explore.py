@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
     analysis = default_out(command.source)
     cache, out = below(analysis, "cache"), command.out or below(analysis, "page")
-    with locked_folder(analysis), stderr_progress(command.quiet) as progress:
+    with locked_folder(command.out or analysis), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,
             baseline=command.baseline,

@@ -32,12 +32,11 @@ def main(arguments: list[str]) -> int:
     for run in find_runs(command.folder):
         try:
             recipe, metrics, result = run.recipe, run.metrics, run.result
-            best = max((float(record["val_accuracy"]) for record in metrics), default=None)
-            test = result["test_accuracy"] if result else None
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except TembedError as error:
             problems.append(f"cannot be read: {run.folder}: {error}")
             continue
         finished += [run] if result else []
+        best = max((record["val_accuracy"] for record in metrics), default=None)
         rows.append(
             (
                 str(run.folder),
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> int:
                 str(recipe.train_images or "all"),
                 f"{len(metrics)}/{recipe.epochs}",
                 _percent(best),
-                _percent(test),
+                _percent(result["test_accuracy"] if result else None),
             )
         )
     rows = [tuple(map(one_line, row)) for row in rows]
@@ -75,7 +74,7 @@ def _save(runs: "list[Run]", folder: Path) -> list[str]:
             if first is not run:
                 raise TembedError(f"it has the same recipe as {first.folder}, which was saved instead")
             print(f"wrote {save_summary(run, folder)}")
-        except (TembedError, LookupError, TypeError) as error:
+        except TembedError as error:
             problems.append(f"not saved: {run.folder}: {error}")
     return problems
 

@@ -66,8 +66,11 @@ def usage() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line, by default that of this process, and return its exit code."""
-    with robust_output():
-        return run(arguments)
+    try:
+        with robust_output():
+            return run(arguments)
+    except TembedError as error:  # of what is printed last
+        return fail(str(error))
 
 
 def run(arguments: list[str] | None) -> int:

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedWriter
@@ -71,9 +71,12 @@ def open_file(path: Path, mode: Literal["wb", "ab"]) -> BufferedWriter:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder, and those above it, if they are missing."""
+    """Make a folder and its parents. Those that are new survive a power cut."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        for each in new:
+            sync_folder(each.parent)
     return folder
 
 
@@ -88,6 +91,11 @@ def below(folder: Path, *names: str) -> Path:
             if folder.is_symlink():
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return folder
+
+
+def is_part(file: str, names: Iterable[str]) -> bool:
+    """Whether this is an unfinished file that a killed `write_file` left beside one of these."""
+    return any(file.startswith(f"{name}.") and file.endswith(".part") for name in names)
 
 
 def _remove_abandoned(path: Path) -> None:

@@ -7,30 +7,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
-from tembed.common.errors import CONTROL
+from tembed.common.errors import CONTROL, TembedError
 
 UNSAFE = re.compile(r"(\x1b\[[0-9;]*m|[\n\t])|" + CONTROL.pattern)
 """Control characters; those in the group are harmless: colours, line breaks and tabs."""
 
 
 class RobustStream:
-    """A text stream that drops everything after an error of these kinds: its reader has gone, or its terminal."""
+    """A text stream that drops everything after an error of these kinds: its reader has gone, or its terminal.
+
+    After another error, such as that of a full disk, it raises one `TembedError` and drops the rest.
+    """
 
     def __init__(self, stream: TextIO, *errors: type[OSError]):
         self.stream, self.errors = stream, errors
 
     def write(self, text: str) -> int:
-        try:
+        with self._guarded():
             self.stream.write(text)
-        except self.errors:
-            discard(self.stream)
         return len(text)
 
     def flush(self) -> None:
-        try:
+        with self._guarded():
             self.stream.flush()
-        except self.errors:
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
             discard(self.stream)
+            if not isinstance(error, self.errors):
+                reason = error.strerror or error
+                raise TembedError(f"the output cannot be written ({reason}): send it elsewhere") from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -47,7 +56,7 @@ class EscapedStream(RobustStream):
 @contextmanager
 def robust_output() -> Iterator[None]:
     """Within the ``with``, print to an `EscapedStream` standard output and a `RobustStream` standard error."""
-    output: Any = EscapedStream(sys.stdout, BrokenPipeError)  # a full disk is an error
+    output: Any = EscapedStream(sys.stdout, BrokenPipeError)
     errors: Any = RobustStream(sys.stderr, OSError)
     with redirect_stdout(output), redirect_stderr(errors):
         try:

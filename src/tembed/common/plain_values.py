@@ -1,6 +1,13 @@
 """Plain values from files (JSON, TOML) beside the types of a dataclass."""
 
+import sys
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
+
+from tembed.common.errors import TembedError
+
+SHOWN = 80
+"""Characters of a wrong value in an error."""
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -21,6 +28,32 @@ def fits(value: Any, hint: Any) -> bool:
     if kinds:  # a union
         return any(fits(value, kind) for kind in kinds)
     return type(value) is hint or (hint is float and type(value) is int)
+
+
+def is_finite(number: float) -> bool:
+    """Whether a number is neither NaN nor infinite, nor a whole number that no float holds."""
+    return abs(number) <= sys.float_info.max
+
+
+def check_fields(record: Any, hints: Mapping[str, Any]) -> None:
+    """Raise `TembedError` unless a record from a file has these fields, with values of these types."""
+    if not isinstance(record, dict):
+        raise TembedError(f"it is {_shown(record)}, not a table of fields")
+    for name, hint in hints.items():
+        if name not in record:
+            raise TembedError(f"it has no {name}")
+        if not fits(record[name], hint):
+            raise wrong_field(record, name)
+
+
+def wrong_field(record: Mapping[str, Any], name: str) -> TembedError:
+    """The error about a field whose value cannot be right."""
+    return TembedError(f"its {name} is {_shown(record[name])}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def choices(hint: Any) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from tembed.common.arrays import Fit, Triple
 from tembed.common.errors import TembedError, first_line
 from tembed.common.plain_values import fits
+from tembed.common.results import check_result
 
 OPTION_TYPES: dict[str, Any] = {
     "softmax_on_bn": bool,
@@ -115,6 +116,11 @@ class Description:
         for name, value in known.get("options", {}).items():
             if not fits(value, OPTION_TYPES.get(name, Any)):
                 raise TembedError(f"its option {name} is {value!r}")
+        if "result" in known:
+            try:
+                check_result(known["result"])
+            except TembedError as error:
+                raise TembedError(f"its result cannot be used: {error}") from None
         try:
             return cls(**known)
         except TypeError as error:

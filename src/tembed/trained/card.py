@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from tembed.common.errors import TembedError
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.paper import ACCURACY, EPOCHS, LABELS
@@ -33,6 +34,13 @@ def model_card(description: Description, name: str | None = None) -> str:
 
     ``name``: that of shipped weights, which have no ``config.json`` beside them.
     """
+    try:
+        return _card(description, name)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TembedError(f"the recipe of these weights was not written by tembed ({error}): no card") from None
+
+
+def _card(description: Description, name: str | None) -> str:
     recipe, result = description.recipe, description.result or {}
     title = description.model + (f" on {recipe['data']}" if recipe else "")
     sections = [

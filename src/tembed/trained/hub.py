@@ -19,7 +19,15 @@ from torch import Tensor, nn
 
 from tembed import __version__
 from tembed.common.errors import TembedError
-from tembed.common.files import check_regular, make_folder, read_file, read_json, write_file, write_json
+from tembed.common.files import (
+    check_regular,
+    is_part,
+    make_folder,
+    read_file,
+    read_json,
+    write_file,
+    write_json,
+)
 from tembed.models.description import Description
 from tembed.models.foreign import is_foreign
 from tembed.trained.card import model_card
@@ -67,11 +75,11 @@ def save_pretrained(
     description = completed(known, model, classes, mean, std)
     names = description.classes or tuple(f"class {label}" for label in range(_count(model)))
     description = dataclasses.replace(description, classes=names, weights_sha256=checksum(tensors))
-    folder = Path(folder)
+    folder, card = Path(folder), model_card(description)
     _check_folder(folder)
     make_folder(folder)
     write_file(folder / WEIGHTS, save(tensors, {"format": "pt"}))
-    write_file(folder / CARD, model_card(description).encode())
+    write_file(folder / CARD, card.encode())
     write_json(folder / CONFIG, _config(description))
     return folder
 
@@ -117,7 +125,8 @@ def _check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise TembedError(f"{folder} is a file: give a new folder")
-    others = sorted({path.name for path in folder.iterdir()} - {CONFIG, WEIGHTS, CARD})
+    own = (CONFIG, WEIGHTS, CARD)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in own and not is_part(path.name, own))
     ours = not (folder / CONFIG).exists() or _is_ours(folder / CONFIG)
     if others or not ours:
         raise TembedError(f"{folder} holds other files ({', '.join(others[:3]) or CONFIG}): give a new or empty folder")

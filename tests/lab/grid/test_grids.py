@@ -57,6 +57,7 @@ def test_lists_make_every_combination_and_duplicates_are_merged(tmp_path: Path) 
         ('model = "rn26"\ndata = "tiny"\nseeds = 2\nseed = 1', "both seed and seeds"),
         ('model = []\ndata = "tiny"', "model is an empty list"),
         ('model = "rn26"\ndata = "tiny"\npreset = "slow"', "preset is 'slow'"),
+        ('model = "rn26"\ndata = "tiny"\npreset = {a = 1}', "preset is {'a': 1}"),
         ('model = "rn26"\ndata = "tiny"\npreset = "fast"\nrecipe = "fast"', "unknown key 'recipe'"),
         ("model = rn26", "is not TOML"),
         (f"{'a.' * 50_000}b = 1", "100,005 bytes, more than the 16,384 that are read"),

@@ -8,9 +8,11 @@ from support.progress import Said
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
+from tembed.common.files import InUse, locked_folder
 from tembed.lab.analysis import maps
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.builder import build_page
+from tembed.lab.report.analysis_report import default_out
 
 
 @pytest.fixture
@@ -47,6 +49,14 @@ def test_explore_writes_a_page_and_reuses_the_cache(
     assert main([*line, "--out", "elsewhere", "--open"]) == 0
     assert opened == [(quick / "elsewhere" / "index.html").as_uri()]
     assert {name: (quick / "elsewhere" / name).read_bytes() for name in first} == first, "the same page byte for byte"
+
+
+def test_only_pages_of_the_same_folder_wait_for_each_other(analysis: Analysis, quick: Path) -> None:
+    line = ["explore", analysis.source, "--images-per-class", "2", "--no-network", "--quiet"]
+    with locked_folder(default_out(analysis.source)), locked_folder(quick / "one"):
+        assert main(line) == InUse.exit_code, "tembed analyze writes this page, too"
+        assert main([*line, "--out", "one"]) == InUse.exit_code
+        assert main([*line, "--out", "two"]) == 0
 
 
 def test_a_network_that_cannot_be_exported_is_left_out(

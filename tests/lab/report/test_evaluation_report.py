@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from support.datasets import planes
 from support.features import save_untrained
 from support.texts import unreadable
 
+from tembed.cli import cmd_evaluate
 from tembed.cli.main import main
 from tembed.common.fonts import text_width
 from tembed.lab.analysis.figures import figure_png
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.loading import load
+from tembed.lab.data.parts.world import generate
+from tembed.lab.data.readers.reading import Chunk, Reading
+from tembed.lab.data.store import store
 from tembed.lab.report import evaluation_sheet as sheet
 from tembed.lab.report.document import Details, Table
 from tembed.lab.report.evaluation_figures import confusion_figure
@@ -52,6 +57,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def detailed(folder: Path) -> Detailed:
     return evaluate_in_detail(folder / "rn26-embed.safetensors", "train", root=folder / "data")
+
+
+def test_a_class_name_cannot_control_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, classes = generate(60, size=8), (*(f"class {k}" for k in range(9)), "\x1b[31mred\nline")
+    chunk = Chunk(made.pixels(), made.labels.numpy(), np.zeros(60, np.uint8))
+    store(tmp_path, "odd", Reading("generated", classes, iter([chunk])), {"generator": "tests"})
+    monkeypatch.setenv("TEMBED_DATA", str(tmp_path))
+    monkeypatch.setattr(cmd_evaluate, "SHOWN", 10)
+    source = save_untrained(tmp_path / "w.safetensors", "rn26-embed", "odd", classes, 8)
+    with warnings.catch_warnings(action="ignore"):  # of matplotlib, about the glyph
+        assert main(["evaluate", str(source), "--out", str(tmp_path / "report")]) == 0
+    said = capsys.readouterr().out
+    assert r"\x1b[31mred\nline" in said
+    assert "\x1b" not in said
 
 
 def test_the_details_add_up_to_the_evaluation(folder: Path, detailed: Detailed) -> None:

@@ -1,6 +1,8 @@
 """Saved states stay readable whatever happens to the disk; damaged files are detected and never executed."""
 
 import dataclasses
+import json
+import math
 import os
 import pickle
 import resource
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.kills import fingerprint
 from support.progress import Said
 
@@ -22,9 +25,10 @@ from tembed.lab.training.checkpoint_files import Checkpoints
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
-from tembed.trained.checksummed import checksummed_bytes, read_checksummed
+from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.trained.weights_file import load
 
+SUMS = {"images": 30, "head": 1.0, "patches": 0.0, "correct": 3, "seconds": 1.0}
 DOTS = Recipe("rn20", "dots", epochs=2, batch_size=30)
 TENSORS = {"model.weight": torch.arange(12.0).view(3, 4), "step": torch.tensor(7)}
 
@@ -230,6 +234,16 @@ def test_a_run_with_a_damaged_newest_checkpoint_warns_and_ends_with_the_same_bit
         {"best_epoch": None},
         {"metrics": [{}, {}]},
         {"metrics": ["a", 1]},
+        {"sums": 5},
+        {"sums": SUMS | {"head": "x"}},
+        {"sums": SUMS | {"head": math.nan}},
+        {"sums": SUMS | {"seconds": -1.0}},
+        {"sums": SUMS | {"correct": None}},
+        {"step": 1, "sums": SUMS | {"images": 0}},
+        {"metrics": [{"epoch": k, "val_accuracy": math.nan, "total_seconds": 1.0} for k in (1, 2)]},
+        {"metrics": [{"epoch": k, "val_accuracy": 0.5, "total_seconds": math.inf} for k in (1, 2)]},
+        {"metrics": [{"epoch": k, "val_accuracy": 0.5, "total_seconds": 1.0, "loss": "x"} for k in (1, 2)]},
+        {"precision": 5},
     ],
 )
 def test_a_checkpoint_that_makes_no_sense_is_refused(change: dict[str, Any], alone: Run, tmp_path: Path) -> None:
@@ -238,7 +252,9 @@ def test_a_checkpoint_that_makes_no_sense_is_refused(change: dict[str, Any], alo
     run = Run.open(tmp_path / "run")
     run.result_path.unlink()
     tensors, record = read_checksummed(run.checkpoints.newest, "a checkpoint")
-    run.checkpoints.newest.write_bytes(checksummed_bytes(tensors, record | change))
+    text = json.dumps(record | change)  # with NaN, which `checksummed_bytes` does not write
+    metadata = {"tembed": json.dumps({"record": text, "sha256": checksum(tensors, text)})}
+    save_file(tensors, run.checkpoints.newest, metadata)
     with pytest.raises(TembedError, match=r"cannot be used: .*remove that folder"):
         train(DOTS, tmp_path / "run")
 

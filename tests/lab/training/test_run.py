@@ -4,8 +4,10 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.syncs import synced_folders
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
@@ -157,6 +159,51 @@ def test_what_is_not_a_regular_file_ends_no_command(
     assert "1 finished run, 0 unfinished" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("environment.json", '{"data_sha256": "0", "starts": [5]}', "its starts is [5]"),
+        ("environment.json", '{"data_sha256": "0", "starts": []}', "its starts is []"),
+        ("environment.json", '{"data_sha256": 5, "starts": [{}]}', "its data_sha256 is 5"),
+        ("environment.json", "5", "it is 5"),
+        ("result.json", '{"test_accuracy": 1.0}', "it has no "),
+        ("result.json", "[]", "it is []"),
+        ("metrics.jsonl", "5", "it is 5"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": 0.5, "loss": "x"}', "its loss is 'x'"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": NaN}', "its val_accuracy is nan"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": 2}', "its val_accuracy is 2"),
+        ("metrics.jsonl", '{"epoch": 1}', "it has no val_accuracy"),
+    ],
+)
+def test_an_odd_record_is_named_and_ends_no_command(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
+) -> None:
+    for folder in ("bad", "good"):
+        copy_run(run, tmp_path / "runs" / folder, run.recipe)
+    path = tmp_path / "runs" / "bad" / name
+    path.write_text(text)
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 1
+    printed = capsys.readouterr().out
+    assert "1 finished run, 0 unfinished" in printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("excluded: ")]
+    assert str(path) in line
+    assert said in line
+    assert main(["runs", str(tmp_path / "runs"), "--save", str(tmp_path / "saved")]) == 1
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", [{"recipe": 5}, {"result": 5}, {"curve": 5}, {"curve": [5]}, {"data_sha256": None}])
+def test_an_odd_summary_ends_no_report(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+) -> None:
+    good = save_summary(run, tmp_path / "saved")
+    (tmp_path / "saved" / "odd.json").write_text(json.dumps(json.loads(good.read_text()) | change))
+    assert main(["report", str(tmp_path / "saved"), "--out", str(tmp_path / "report")]) == 1
+    printed = capsys.readouterr().out
+    assert "1 finished run, 0 unfinished" in printed
+    assert f"excluded: {tmp_path / 'saved' / 'odd.json'}: " in printed
+
+
 def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
     """Copy the records of a run to a folder with another recipe."""
     folder.mkdir(parents=True)
@@ -165,6 +212,19 @@ def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
         (folder / path.name).write_bytes(path.read_bytes())
     assert run.result is not None
     write_json(folder / "result.json", run.result | {"epochs": recipe.epochs})
+
+
+def test_the_folders_above_a_new_run_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power cut can lose the folder of a run with everything in it."""
+    found = synced_folders(monkeypatch)
+    train(Recipe("rn20", "dots", epochs=1, batch_size=60), tmp_path / "new" / "runs" / "run")
+    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "runs"} <= found
+
+
+def test_an_incomplete_recipe_does_not_take_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json.0123abcd.part").write_text("{")
+    Run(tmp_path).assign(RECIPE)
+    assert Run(tmp_path).recipe == RECIPE
 
 
 def test_a_run_that_is_not_finished_has_no_summary(tmp_path: Path) -> None:

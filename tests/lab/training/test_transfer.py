@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,23 @@ def test_a_run_resumes_without_the_weights_that_it_started_from(source: Run, tmp
     start.unlink()
     train(recipe, tmp_path / "run", checkpoint_seconds=0)
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta", "complex", "pipe"])
+@pytest.mark.parametrize("model", ["rn26-embed", "tembed:rn26-embed@stage3"])
+def test_tensors_that_hold_no_weights_are_refused_and_leave_the_folder_free(
+    source: Run, tmp_path: Path, kind: str, model: str
+) -> None:
+    tensors = dict(load(source.folder).state_dict())
+    change = {"sparse": Tensor.to_sparse, "meta": lambda weight: weight.to("meta"), "complex": lambda w: w + 0j}
+    path = tmp_path / "x.pt"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        torch.save(tensors | {"head.weight": change[kind](tensors["head.weight"])}, path)
+    with pytest.raises(TembedError, match=r"x\.pt"):
+        train(Recipe(model, "dots", init=str(path), **STILL), tmp_path / "run")
+    train(Recipe("rn20", "dots", epochs=1, batch_size=30), tmp_path / "run")
 
 
 def test_weights_that_do_not_fit_are_refused(source: Run, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
-from tembed.common.files import FORBIDDEN, FULL, Lock, locked, read_file, sync_folder, write_json
+from tembed.common.files import FORBIDDEN, FULL, Lock, is_part, locked, read_file, sync_folder, write_json
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
@@ -162,7 +162,7 @@ def remove_dataset(name: str, root: str | Path | None = None) -> Path:
 
 def _is_own(file: str) -> bool:
     """Whether the store wrote this file; a process that was killed may have left an incomplete record."""
-    return file in OWN_FILES or file.startswith(f"{VERIFIED}.")
+    return file in OWN_FILES or is_part(file, OWN_FILES)
 
 
 def rename_dataset(name: str, new: str, root: str | Path | None = None) -> Stored:
@@ -295,6 +295,7 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
         lists = [FILE_LIST] if "file_list" in manifest else []
         for file in (*(f"{key}.npy" for key in manifest["files"]), *lists, "manifest.json"):
             os.replace(folder / file, target / file)
+        sync_folder(target)
     sync_folder(target.parent)
 
 

@@ -84,7 +84,7 @@ def expand(values: dict[str, Any]) -> tuple[Recipe, ...]:
     """The complete recipes for the keys of a grid, without duplicates; the seeds of a setting are adjacent."""
     _check_keys(values)
     preset = values.get("preset", "paper")
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise TembedError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
     choices: dict[str, Sequence[Any]] = {key: _choices(key, value) for key, value in values.items() if key in FIELDS}
     seeds = _count(values.get("seeds", 1))

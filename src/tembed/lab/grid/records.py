@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from tembed.common.errors import TembedError
 from tembed.common.files import read_json
+from tembed.common.plain_values import check_fields
+from tembed.common.results import check_result
 from tembed.lab.training.evaluation import unpack_correct
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.run import Run, check_result, find_runs, summary
+from tembed.lab.training.run import Run, check_metrics, find_runs, summary
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ def _read_folder(run: Run, read: RunsRead) -> None:
             read.records.append(_record(summary(run), run.folder))
     except TembedError as error:
         read.excluded.append(f"{run.folder}: {error}")
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        read.excluded.append(f"{run.folder} was not written by tembed ({error})")
 
 
 def _read_summary(path: Path, read: RunsRead, *, named: bool) -> None:
@@ -90,21 +90,19 @@ def _read_summary(path: Path, read: RunsRead, *, named: bool) -> None:
             read.excluded.append(f"{path} is not the summary of a run")
     except TembedError as error:
         read.excluded.append(f"{path}: {error}")
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        read.excluded.append(f"{path} was not written by tembed ({error})")
 
 
 def _record(value: dict[str, Any], source: Path) -> Record:
+    check_fields(value, {"recipe": dict[str, Any], "curve": tuple[Any, ...], "data_sha256": str})
     plain = {key: entry for key, entry in value["recipe"].items() if key != "preset"}
     result, curve = value["result"], tuple(value["curve"])
     check_result(result)
-    if not all(0 <= float(epoch["val_accuracy"]) <= 1 for epoch in curve):
-        raise ValueError("an accuracy is not from 0 to 1")
+    check_metrics(curve)
     return Record(
         recipe=Recipe.from_json(plain).complete(),
-        data_sha256=str(value["data_sha256"]),
+        data_sha256=value["data_sha256"],
         accuracy=100 * float(result["test_accuracy"]),
-        test_images=int(result["test"]["images"]),
+        test_images=result["test"]["images"],
         curve=curve,
         seconds=float(result["total_seconds"]),
         source=source,

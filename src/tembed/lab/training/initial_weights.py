@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tembed.common.errors import TembedError, first_line
+from tembed.common.files import check_regular
 from tembed.maximizers.bn_relu import current_names
 from tembed.trained.checksummed import read_checksummed
 from tembed.trained.weights_file import KIND, find_weights, unwrapped_names
@@ -23,6 +24,10 @@ NESTED = ("state_dict_ema", "state_dict", "model_state_dict", "model")
 def read_weights(source: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a run, shipped weights or any weights file, and the record of a file that tembed wrote."""
     path = find_weights(source)
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise TembedError(f"{path} cannot be read as weights ({error.strerror})") from None
     try:
         return read_checksummed(path, KIND)
     except TembedError:
@@ -38,6 +43,10 @@ def read_weights(source: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]
     tensors = {str(name): value for name, value in content.items()} if isinstance(content, Mapping) else {}
     if not tensors or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise TembedError(f"{path} does not hold a state dict: give a file with tensors by name")
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or tensor.is_complex():
+            kind = "meta" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
+            raise TembedError(f"{path} holds {name} in a form that no network loads ({kind}): save it as plain numbers")
     return unwrapped_names(tensors), {}
 
 

@@ -128,8 +128,8 @@ def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
         try:
             try:
                 training = Training(job, run, inputs, group, progress, stop, lock)
-            except TembedError:  # such as weights that do not fit
-                if group.is_first:
+            except Exception as error:  # such as weights that do not fit
+                if group.is_first and not isinstance(error, Stopped):
                     run.withdraw()
                 raise
             training.go()

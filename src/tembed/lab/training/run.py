@@ -13,7 +13,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import below, explained, make_folder, read_file, read_json, sync_folder, write_file, write_json
+from tembed.common.files import (
+    below,
+    explained,
+    is_part,
+    make_folder,
+    read_file,
+    read_json,
+    sync_folder,
+    write_file,
+    write_json,
+)
+from tembed.common.plain_values import check_fields, fits, is_finite, wrong_field
+from tembed.common.results import check_result
 from tembed.lab.training.recipe import PRESETS, Recipe
 from tembed.lab.training.schedule import ends_early
 
@@ -86,7 +97,9 @@ class Run:
         if not self.metrics_path.exists():
             return []
         try:
-            return [json.loads(line) for line in read_file(self.metrics_path).decode().splitlines()]
+            metrics = [json.loads(line) for line in read_file(self.metrics_path).decode().splitlines()]
+            check_metrics(metrics)
+            return metrics
         except (OSError, ValueError, RecursionError) as error:
             raise TembedError(
                 f"{self.metrics_path} is missing or damaged ({error}): run the same command again to rewrite it (if "
@@ -102,8 +115,8 @@ class Run:
         try:
             check_result(result)
             if result["epochs"] > recipe.epochs:
-                raise ValueError(f"it has {result['epochs']} epochs, and the recipe {recipe.epochs}")
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise TembedError(f"it has {result['epochs']} epochs, and the recipe {recipe.epochs}")
+        except TembedError as error:
             raise TembedError(
                 f"{self.result_path} was not written by tembed ({error}): remove it, and run the same command again to "
                 "write a new one"
@@ -111,7 +124,21 @@ class Run:
         return result if result["epochs"] == recipe.epochs or self._ended_early(recipe) else None
 
     def _ended_early(self, recipe: Recipe) -> bool:
-        return ends_early(recipe, [float(record["val_accuracy"]) for record in self.metrics])
+        return ends_early(recipe, [record["val_accuracy"] for record in self.metrics])
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The hash of the data, and a record of each start."""
+        record = read_json(self.environment_path)
+        try:
+            check_fields(record, {"data_sha256": str, "starts": tuple[dict[str, Any], ...]})
+            if not record["starts"]:
+                raise wrong_field(record, "starts")
+        except TembedError as error:
+            raise TembedError(
+                f"{self.environment_path} was not written by tembed ({error}): restore it, or remove it to continue"
+            ) from None
+        return record
 
     def assign(self, recipe: Recipe) -> None:
         """Make this the folder of ``recipe``, or check that it already is. Raises `TembedError` with what differs.
@@ -132,8 +159,8 @@ class Run:
                     f"{self.folder} holds a run of another recipe (asked for {'; '.join(differing)}): give another "
                     "`out`, or the recipe of that run"
                 )
-        elif others := [path.name for path in self.folder.iterdir() if path.name not in ("lock", "recipe.json.part")]:
-            raise TembedError(f"{self.folder} is not empty ({', '.join(sorted(others)[:3])}): give another `out`")
+        elif others := sorted(path.name for path in self.folder.iterdir() if not _may_be_in_a_new_run(path.name)):
+            raise TembedError(f"{self.folder} is not empty ({', '.join(others[:3])}): give another `out`")
         else:
             write_json(self.recipe_path, recipe.to_json())
         make_folder(below(self.folder, self.checkpoints.folder.name))
@@ -162,12 +189,9 @@ class Run:
         )
 
         path, now = self.environment_path, environment(hardware)
-        record: dict[str, Any] = read_json(path) if path.exists() else {"data_sha256": data_sha256, "starts": []}
-        try:
-            differing = changes(record["starts"][-1], now) if record["starts"] else []
-            record["starts"].append(now | {"epoch": epoch, "step": step})
-        except (AttributeError, LookupError, TypeError):
-            raise TembedError(f"{path} was not written by tembed: restore it, or remove it to continue") from None
+        record: dict[str, Any] = self.environment if path.exists() else {"data_sha256": data_sha256, "starts": []}
+        differing = changes(record["starts"][-1], now) if record["starts"] else []
+        record["starts"].append(now | {"epoch": epoch, "step": step})
         write_json(path, record)
         return differing
 
@@ -177,16 +201,19 @@ class Run:
         write_file(self.metrics_path, lines.encode())
 
 
-def check_result(result: Any) -> None:
-    """Raise `LookupError`, `TypeError` or `ValueError` unless this is the result of a run."""
-    numbers = {name: float(result[name]) for name in ("test_accuracy", "val_accuracy", "total_seconds")}
-    if not (0 <= numbers["test_accuracy"] <= 1 and 0 <= numbers["val_accuracy"] <= 1):
-        raise ValueError("an accuracy is not from 0 to 1")
-    if not 0 <= numbers["total_seconds"] < math.inf:
-        raise ValueError("a time is not finite")
-    for count in (result["best_epoch"], result["epochs"], result["test"]["images"]):
-        if type(count) is not int or count < 1:
-            raise ValueError("a number of epochs or images is not at least 1")
+def check_metrics(metrics: Any) -> None:
+    """Raise `TembedError` unless these are records of epochs: finite numbers, and None for what does not apply."""
+    for record in metrics:
+        check_fields(record, {"epoch": int, "val_accuracy": float})
+        for name, value in record.items():
+            if not fits(value, float | None) or not (value is None or is_finite(value)):
+                raise wrong_field(record, name)
+        if not 0 <= record["val_accuracy"] <= 1:
+            raise wrong_field(record, "val_accuracy")
+
+
+def _may_be_in_a_new_run(file: str) -> bool:
+    return file == "lock" or is_part(file, ["recipe.json"])
 
 
 def find_runs(folder: Path) -> list[Run]:
@@ -269,7 +296,7 @@ def summary(run: Run) -> dict[str, Any]:
     result = run.result
     if result is None:
         raise TembedError(f"{run.folder} is not finished: run its command again to finish it")
-    environment = read_json(run.environment_path)
+    environment = run.environment
     last = environment["starts"][-1]
     return {
         "recipe": run.recipe.to_json() | {"preset": run.recipe.preset},

@@ -1,12 +1,14 @@
 """Reads and writes the run folder during training: resuming, saving, and the files derived from the state."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tembed.common.errors import TembedError
 from tembed.common.files import Lock, write_json
+from tembed.common.plain_values import check_fields
 from tembed.common.progress import Progress
 from tembed.lab.training.evaluation import Evaluation, pack_correct
 from tembed.lab.training.hardware import Hardware
@@ -127,12 +129,12 @@ class RunStorage:
         tensors, record, errors = self.group.broadcast(checkpoints.load() if self.group.is_first else None)
         for line in errors:
             progress.say(f"warning: {line}; resuming from {checkpoints.previous}")
-        if record["data_sha256"] != sha256:
+        if record.get("data_sha256") != sha256:
             raise TembedError(
                 f"{self.recipe.data} is not the dataset that {self.run.folder} was trained on (sha256 {sha256} now, "
-                f"{record['data_sha256']} then): restore that dataset, or give another `out`"
+                f"{record.get('data_sha256')} then): restore that dataset, or give another `out`"
             )
-        if record["recipe"] != checkpoint_digest(self.recipe):
+        if record.get("recipe") != checkpoint_digest(self.recipe):
             raise TembedError(
                 f"a checkpoint in {checkpoints.folder} is of another recipe than {self.run.recipe_path}: restore the "
                 "right one, remove that folder to restart this run from the beginning, or give another `out`"
@@ -140,6 +142,7 @@ class RunStorage:
         epochs, steps = self.recipe.epochs, len(self.inputs.train)
         try:
             state = restore(record, tensors, self.model, self.optimizer)
+            check_fields(record, {"precision": dict[str, Any]})
             self.group.restore_precision(record["precision"])
             if state.epoch > epochs or state.step > steps:
                 raise TembedError("its position makes no sense")

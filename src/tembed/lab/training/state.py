@@ -1,6 +1,7 @@
 """The state of a run between two steps, and its tensors by name."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tembed.common.errors import TembedError, first_line
+from tembed.lab.training.run import check_metrics
 from tembed.maximizers.bn_relu import current_names
 
 Tensors = dict[str, Tensor]
@@ -135,13 +137,16 @@ def _restore_optimizer(saved: Tensors, model: nn.Module, optimizer: Optimizer) -
 
 def _check(state: State, model: nn.Module) -> None:
     """Raise `TembedError` unless position, records and best weights agree with each other and with the model."""
-    counts = all(type(n) is int and n >= 0 for n in (state.epoch, state.step, state.sums.images))
-    if not counts or len(state.metrics) != state.epoch:
+    sums = state.sums
+    counts = all(type(n) is int and n >= 0 for n in (state.epoch, state.step, sums.images, sums.correct))
+    numbers = all(type(n) is float and math.isfinite(n) for n in (sums.head, sums.patches, sums.seconds))
+    if not counts or not numbers or sums.seconds < 0 or len(state.metrics) != state.epoch:
         raise TembedError("its position makes no sense")
+    if state.step and not sums.images:
+        raise TembedError("its sums make no sense")
+    check_metrics(state.metrics)
     for number, record in enumerate(state.metrics, 1):
-        if record["epoch"] != number or not all(
-            type(record[key]) is float for key in ("val_accuracy", "total_seconds")
-        ):
+        if record["epoch"] != number or record["total_seconds"] is None:
             raise TembedError(f"its record of epoch {number} makes no sense")
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if state.epoch and (

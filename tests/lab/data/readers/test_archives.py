@@ -128,7 +128,7 @@ def test_digits_in_an_extended_header_do_not_take_forever(
         at = archive.getmembers()[0 if place == "first" else 3].offset
     (tmp_path / "pets.tar").write_bytes(data[:at] + member + data[at:])
     start = time.process_time()
-    with pytest.raises(TembedError, match=r"pets\.tar has an extended header with a number of more than 100 digits"):
+    with pytest.raises(TembedError, match=r"pets\.tar is a damaged .* \(an extended header has a number of more"):
         import_images(tmp_path / "pets.tar", "pets")
     assert time.process_time() - start < 5
 

@@ -124,7 +124,7 @@ def _open(path: Path, stack: ExitStack) -> Archive:
         return _Zip(path, stack.enter_context(zipfile.ZipFile(path)))
     plain = _plain_tar(path, stack)
     try:
-        tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:", tarinfo=_TarMember))
+        tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:", tarinfo=_TarMember))  # noqa: SIM115
     except tarfile.ReadError:
         raise TembedError(f"{path} is neither a folder nor a zip or tar archive (or it is damaged)") from None
     return _Tar(path, tar, plain)
@@ -232,9 +232,7 @@ class _TarMember(tarfile.TarInfo):
             with suppress(tarfile.TarError):
                 header = tarfile.TarInfo.frombuf(block, file.encoding or "utf-8", file.errors)
                 if LONG_NUMBER.search(stream.read(header.size)):
-                    raise TembedError(
-                        f"{file.name} has an extended header with a number of more than {MAX_DIGITS} digits: refused"
-                    )
+                    raise ValueError(f"an extended header has a number of more than {MAX_DIGITS} digits")
         stream.seek(start)
         return super().fromtarfile(file)
 
