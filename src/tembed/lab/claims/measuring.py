@@ -196,7 +196,7 @@ class Measuring:
         readings = spec.readings or {"": spec.value}
         numbers = {reading: [value(result) for result in own] for reading, value in readings.items()}
         first = next(iter(numbers.values()))
-        if not why and not np.isfinite(first[0][0]):
+        if not why and not np.isfinite([draws[0] for draws in first]).all():
             why = "its number is undefined on these images"
         if why:
             return replace(not_measured(spec.name, text, why), sentence=key, part=spec.part)
