@@ -26,7 +26,7 @@ from support.features import made_features
 from tembed.common.errors import TembedError
 from tembed.lab.analysis.compared_runs import KINDS, compared_models
 from tembed.lab.claims import ClaimSpec, Subject, measure_claims, register_claim, register_control
-from tembed.lab.claims.controls import CONTROLS
+from tembed.lab.claims.controls import CONTROLS, random_class_vectors
 from tembed.lab.claims.half_samples import Draws, HalfSamples
 from tembed.lab.claims.measuring import CLAIMS
 from tembed.paper import WORDS as WORDS_SENTENCE
@@ -159,6 +159,9 @@ def test_a_control_without_what_the_measure_needs_is_refused() -> None:
     message = "claim 'entropy near zero', measured on '-mine': the network has no embedding"
     with pytest.raises(TembedError, match=message):
         made_claims(["entropy near zero"], {"run": [FEATURES], "-mine": [deep]}, SAMPLES)
+    register_control("changed", kind="-mine", change=random_class_vectors, claims=("class purity",))
+    with pytest.raises(TembedError, match="claim 'class purity', measured on 'changed': the network has no values"):
+        made_claims(["class purity"], {"run": [FEATURES], "-mine": [deep]}, SAMPLES)
 
 
 def test_a_constant_is_compared_with_measures_on_few_half_samples() -> None:

@@ -18,7 +18,6 @@ from tembed.lab.claims.claim import (
     Measure,
     Part,
     corrected,
-    not_measured,
     with_verdicts,
     without_verdict,
 )
@@ -82,11 +81,11 @@ class Found:
     def once(self, function: Callable[[Analysis], T]) -> T:
         return self.measuring.once(function)
 
-    def of(self, control: str, most: int | None = None) -> list[Any]:
-        """The results of a control on the networks of its kind, or on the first few of them."""
+    def of(self, control: str) -> list[Any]:
+        """The results of a control on the networks of its kind."""
         spec = find_control(control)
         networks = range(len(self.measuring.networks(self.claim, spec)))
-        found = [self.measuring.results(self.claim, spec, index) for index in networks[:most]]
+        found = [self.measuring.results(self.claim, spec, index) for index in networks]
         return [result for results in found for draws in results.values() for result in draws]
 
 
@@ -155,7 +154,8 @@ def measure_claims(analysis: Analysis) -> list[Claim]:
 
 def controls_of(spec: ClaimSpec) -> list[ControlSpec]:
     """The controls that a claim lists, those that were added to it, and those that are only shown."""
-    added = [name for name, control in CONTROLS.items() if spec.name in control.claims and name not in spec.controls]
+    listed = (*spec.controls, *spec.shown)
+    added = [name for name, control in CONTROLS.items() if spec.name in control.claims and name not in listed]
     return [find_control(name) for name in (*spec.controls, *added, *spec.shown)]
 
 
@@ -190,31 +190,30 @@ class Measuring:
     def claim(self, spec: ClaimSpec) -> Claim:
         """One claim, before the correction across claims. It cannot hold if a control is undefined on these images."""
         key, text = (spec.paper.key, str(spec.paper)) if isinstance(spec.paper, Sentence) else ("", spec.paper)
+        empty = Claim(spec.name, text, "", sentence=key, part=spec.part)
+        if why := spec.missing(self.analysis):
+            return without_verdict(empty, "not measured", why)
         networks = range(len(self.networks(spec, _own(spec))))
-        why = spec.missing(self.analysis) or ("" if networks else f"no {_own(spec).kind} was given")
-        own = [] if why else [one for index in networks for (one,) in self.results(spec, _own(spec), index).values()]
+        if not networks:
+            return without_verdict(empty, "not measured", f"no {_own(spec).kind} was given")
+        own = [result for index in networks for (result,) in self.results(spec, _own(spec), index).values()]
         readings = spec.readings or {"": spec.value}
         numbers = {reading: [value(result) for result in own] for reading, value in readings.items()}
         first = next(iter(numbers.values()))
-        if not why and not np.isfinite([draws[0] for draws in first]).all():
-            why = "its number is undefined on these images"
-        if why:
-            return replace(not_measured(spec.name, text, why), sentence=key, part=spec.part)
+        if not np.isfinite([draws[0] for draws in first]).all():
+            return without_verdict(empty, "not measured", "its number is undefined on these images")
         found = Found(own, spec, self)
         judged: list[Control] = []
         shown: list[Control] = []
         for reading, draws in numbers.items():
             for rival, counts in self.rivals(spec, found, readings[reading], draws):
                 (judged if counts else shown).append(rival.control(draws, reading))
-        claim = Claim(
-            spec.name,
-            text,
-            spec.definition if isinstance(spec.definition, str) else spec.definition(self.analysis),
-            measure(first[0]),
-            tuple(one for one in judged if is_defined(one)),
+        claim = replace(
+            empty,
+            definition=spec.definition if isinstance(spec.definition, str) else spec.definition(self.analysis),
+            value=measure(first[0]),
+            controls=tuple(one for one in judged if is_defined(one)),
             notes={name: note for name, note in spec.notes(found).items() if np.isfinite(note.value)},
-            sentence=key,
-            part=spec.part,
             shown=tuple(one for one in shown if is_defined(one)),
             undefined=tuple(one.name for one in judged if not is_defined(one)),
             over_seeds=tuple(float(draws[0]) for draws in first),
@@ -267,13 +266,13 @@ class Measuring:
             network = self.networks(spec, control)[index]
             samples = self.samples if index == 0 or control.kind in RANDOM_KINDS else self.samples.first(0)
             found: dict[str, list[Any]] = {}
-            for draw in range(control.draws):
-                for name, one in control.changed(network, self.analysis.seed + draw).items():
-                    subject = Subject(one, samples, control.name == RUN, self)
-                    try:
+            try:
+                for draw in range(control.draws):
+                    for name, one in control.changed(network, self.analysis.seed + draw).items():
+                        subject = Subject(one, samples, control.name == RUN, self)
                         found.setdefault(name, []).append(spec.measure(subject))
-                    except TembedError as error:
-                        raise TembedError(f"claim {spec.name!r}, measured on {name!r}: {error}") from None
+            except TembedError as error:
+                raise TembedError(f"claim {spec.name!r}, measured on {control.name!r}: {error}") from None
             self._results[key] = found
             self.analysis.progress.update("claims", len(self._results), max(self._total, len(self._results)))
         return self._results[key]
