@@ -24,7 +24,7 @@ from tembed.lab.analysis.features import cached_features, extract_features
 from tembed.lab.analysis.figures import figure_png
 from tembed.lab.analysis.maps import tsne
 from tembed.lab.claims import measure_claims
-from tembed.lab.claims.claim import Claim, Judgement, read_claim, recomputed
+from tembed.lab.claims.claim import Claim, Judgement, Part, read_claim, recomputed
 from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.loading import load
 from tembed.lab.data.parts.world import generate
@@ -136,6 +136,21 @@ def test_the_table_of_verdicts_shortens_only_reasons_without_a_test() -> None:
     claims = [Claim("a", "", "", weights=holds, method=tested)]
     claims += [Claim("b", "", "", weights=holds, method=Judgement("unclear", "n = 1, which shows no spread"))]
     assert [row[2] for row in verdict_table(claims).rows] == [f"unclear: {tested.why}", "unclear: n = 1"]
+
+
+def test_the_table_of_verdicts_lists_the_parts_of_each_sentence_together() -> None:
+    holds, open_ = Judgement("holds", "x"), Judgement("no verdict", "it is ours")
+    parts: tuple[tuple[str, str, Part, Judgement], ...] = (
+        ("a", "words", "descriptive", holds), ("b", "", "descriptive", holds), ("c", "words", "not before", open_),
+    )  # fmt: skip
+    claims = [Claim(name, "", "", weights=w, method=w, sentence=key, part=part) for name, key, part, w in parts]
+    table = verdict_table(claims)
+    assert table.header == ("sentence", "part", "claim", "for these weights", "for the method")
+    assert table.rows == (
+        ("words", "descriptive", "a", "holds: x", "holds: x"),
+        ("", "not before", "c", "no verdict: it is ours", ""),
+        ("other", "descriptive", "b", "holds: x", "holds: x"),
+    )
 
 
 def test_a_report_shows_class_names_with_any_characters(

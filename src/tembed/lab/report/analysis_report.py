@@ -41,6 +41,8 @@ HOW = (
     "seeds. Both are corrected for the number of claims (Holm). Other controls are only shown, and a claim that the "
     "paper does not make, or that cannot fail, gets no verdict."
 )
+OTHER = "other"
+"""What stands in place of a sentence for a claim that names none."""
 FIRST_LOOK = (
     "This is a first look (--fast-maps), with few images and with t-SNE of a part of the patches: intervals are wide, "
     "and more claims are unclear than in a full analysis."
@@ -150,7 +152,7 @@ def verdict_table(claims: Sequence[Claim]) -> Table:
         rows.append((claim.name, weights, method))
     if not any(claim.sentence for claim in claims):
         return Table(header, tuple(rows))
-    parts = [(claim.sentence if claim is group[0] else "", claim.part) for group in measured for claim in group]
+    parts = [((claim.sentence or OTHER) if claim is group[0] else "", claim.part) for group in measured for claim in group]
     return Table(("sentence", "part", *header), tuple((*part, *row) for part, row in zip(parts, rows, strict=True)))
 
 
@@ -176,7 +178,7 @@ def claim_elements(claims: Sequence[Claim]) -> list[Element]:
     found: list[Element] = [Text(HOW), Text(f"Verdicts for these weights: {summary}."), verdict_table(claims)]
     numbers = itertools.count(1)
     for group in by_sentence(measured):
-        found += [Heading(group[0].sentence or "not in the paper", 3), Text(f"The paper: {group[0].paper}.")]
+        found += [Heading(group[0].sentence or OTHER, 3), Text(f"The paper: {group[0].paper}.")]
         for claim in group:
             found += _one_claim(claim, f"claim-{next(numbers)}")
     if missing:
