@@ -144,16 +144,16 @@ def verdict_table(claims: Sequence[Claim]) -> Table:
 
     Claims of earlier versions have no sentence; then a table has no columns for it.
     """
-    measured = by_sentence([claim for claim in claims if claim.was_measured])
-    header, rows = ("claim", "for these weights", "for the method"), []
-    for claim in itertools.chain(*measured):
-        weights = f"{claim.weights.verdict}: {claim.weights.why}"
-        method = "" if claim.weights.verdict == "no verdict" else _brief(claim.method)
-        rows.append((claim.name, weights, method))
-    if not any(claim.sentence for claim in claims):
-        return Table(header, tuple(rows))
-    parts = [((claim.sentence or OTHER) if claim is group[0] else "", claim.part) for group in measured for claim in group]
-    return Table(("sentence", "part", *header), tuple((*part, *row) for part, row in zip(parts, rows, strict=True)))
+    rows = []
+    for group in by_sentence([claim for claim in claims if claim.was_measured]):
+        for claim in group:
+            sentence = (claim.sentence or OTHER) if claim is group[0] else ""
+            weights = f"{claim.weights.verdict}: {claim.weights.why}"
+            method = "" if claim.weights.verdict == "no verdict" else _brief(claim.method)
+            rows.append((sentence, claim.part, claim.name, weights, method))
+    header = ("sentence", "part", "claim", "for these weights", "for the method")
+    first = 0 if any(claim.sentence for claim in claims) else 2
+    return Table(header[first:], tuple(row[first:] for row in rows))
 
 
 def by_sentence(claims: Sequence[Claim]) -> list[list[Claim]]:
