@@ -136,6 +136,65 @@ CLAIMS = (
 )
 """The claims of §4.1 and §4.2 about Table 1."""
 
+
+@dataclass(frozen=True)
+class Sentence:
+    """A statement of the paper in our words. ``key``: a short name for tables."""
+
+    key: str
+    section: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.section})"
+
+
+SEPARATION = Sentence(
+    "separation",
+    "§4.3, Fig. 5",
+    "behind the block features cluster by meaning, animals in one half of the space and vehicles in the other; this "
+    "is the result of the class vectors; in the baseline and before the block features are scattered",
+)
+LOOK_ALIKES = Sentence(
+    "look-alikes",
+    "§4.3, Fig. 6",
+    "similar patches (car, truck) lie apart by their predictions; the embedding vectors bring them close",
+)
+WORDS = Sentence(
+    "words",
+    "§4.3, Fig. 7",
+    "different mixtures of classes are different semantic entities, such as wing, tire and fur, in addition to words "
+    "of a single class",
+)
+SHARED_PARTS = Sentence(
+    "shared parts",
+    "§3.3, §4.3",
+    "a patch of a part that several classes share matches those classes (0.5 plane + 0.5 bird = wing)",
+)
+NEAR_ZERO = Sentence(
+    "near zero", "appendix B", "patches near the zero vector have a larger entropy than those away from it"
+)
+NEAR_CLASS_VECTORS = Sentence(
+    "near class vectors", "appendix B", "discriminative patches, those near the class vectors, have a smaller entropy"
+)
+PASSAGES = Sentence(
+    "passages", "appendix B", "entropy is higher in the passages between classes than near the class vectors"
+)
+VERTICES = Sentence(
+    "vertices", "appendix B", "the class vectors are the vertices of the convex hull of the embedded features"
+)
+SOFT_ARG_MAX = Sentence(
+    "soft arg-max",
+    "§3.2",
+    "BN-ReLU is a soft maximizer of the best matching kernel: it preserves the relative order of the entropic "
+    "solution, and maps activations around 0, where e^x is about 1 + x",
+)
+CONSTANTS = Sentence(
+    "constants",
+    "§4.1",
+    "the ablation replaces BN-ReLU by a soft maximizer and a constant scale eta",
+)
+
 PARAMETERS = {
     "rn26": (0.96, 257),
     "rn26-aux": (0.96, 386),

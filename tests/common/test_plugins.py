@@ -66,9 +66,8 @@ def check_analysis(folder: Path) -> None:
     assert claims["patches mix few classes"]["weights"]["verdict"] in ("holds", "does not hold", "unclear")
     controls = {name: [control["name"] for control in claim["controls"]] for name, claim in claims.items()}
     assert controls["patches mix few classes"] == ["half of them", "untrained network (5 seeds)"]
-    assert "f' of other patches (3 draws)" in controls["class purity"]
-    assert "f' of other patches (3 draws)" in controls["super-class purity"]
-    assert "f' of other patches (3 draws)" not in controls["super-class probe"]
+    assert "f' of other patches (3 draws)" in controls["separation by the class vectors"]
+    assert "f' of other patches (3 draws)" not in controls["separation behind the block"]
     report = (folder / "report.md").read_text("utf-8")
     assert "patches mix few classes" in report
     assert all(pair in report for pair in ("wide-rows", "thin-columns"))

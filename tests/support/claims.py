@@ -12,16 +12,20 @@ from tembed.lab.claims.claim import Claim
 from tembed.lab.claims.half_samples import HalfSamples
 from tembed.lab.claims.measuring import CLAIMS, Measuring
 
-SEPARATION = ("class purity", "super-class purity", "super-class silhouette", "super-class probe")
-BEFORE = ("super-classes not separate in the block input", "super-classes not separate in the baseline")
-LOOK_ALIKES = ("look-alikes move closer",)
+SEPARATION = ("separation behind the block", "separation by the class vectors")
+BEFORE = ("separation in the block input", "separation in the baseline")
+FURTHER = ("class purity", "super-class silhouette", "super-class probe")
+LOOK_ALIKES = ("look-alikes move closer", "look-alikes move closer by the class vectors")
 UNCERTAINTY = ("entropy near zero", "entropy near class vectors", "entropy in passages")
 HULL = ("class vectors are vertices",)
 WORDS = ("words that mix classes",)
 PARTS = ("mass on the sharing classes", "mass off the true class", "words recover parts")
 UNITS = (
-    "BN-ReLU preserves the arg-max",
-    "BN-ReLU preserves the order of active kernels",
+    "BN-ReLU preserves the arg-max of a",
+    "BN-ReLU preserves the order of a",
+    "BN-ReLU preserves the arg-max of a - mu",
+    "BN-ReLU preserves the order of a - mu",
+    "BN-ReLU preserves the order of BN(a)",
     "normalised activations are near 0, where e^x is 1 + x",
     "few kernels are active",
     "the sum of the activations is nearly constant",

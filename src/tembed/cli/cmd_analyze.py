@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 def show(claims: list["Claim"], report: Path, quiet: bool) -> None:
     if not quiet:
-        measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
+        measured = [claim for claim in claims if claim.was_measured]
         for claim in measured:
             print(f"{claim.weights.verdict:<14}{claim.name}: {claim.weights.why}")
         if missing := len(claims) - len(measured):

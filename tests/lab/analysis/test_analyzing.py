@@ -24,13 +24,13 @@ from tembed.lab.analysis.features import cached_features, extract_features
 from tembed.lab.analysis.figures import figure_png
 from tembed.lab.analysis.maps import tsne
 from tembed.lab.claims import measure_claims
-from tembed.lab.claims.claim import Claim, Judgement
+from tembed.lab.claims.claim import Claim, Judgement, Part, read_claim, recomputed
 from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.loading import load
 from tembed.lab.data.parts.world import generate
 from tembed.lab.data.readers.reading import Chunk, Reading
 from tembed.lab.data.store import store
-from tembed.lab.report.analysis_report import claim_elements, verdict_table, write_analysis
+from tembed.lab.report.analysis_report import by_sentence, claim_elements, verdict_table, write_analysis
 from tembed.lab.report.document import to_html, to_markdown
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run
@@ -83,7 +83,8 @@ def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "LATE", 20)
     monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
     monkeypatch.setattr("tembed.lab.claims.half_samples.RESAMPLES", 10)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.UNTRAINED", 2)
+    monkeypatch.setattr("tembed.lab.analysis.analyzing.COUNT", 2)
+    monkeypatch.setattr("tembed.lab.analysis.analyzing.MANY", 3)
 
 
 @pytest.mark.slow
@@ -105,7 +106,8 @@ def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tm
     files = [path for path in (tmp_path / "out1").rglob("*") if path.is_file()]
     record = json.loads((tmp_path / "out1" / "claims.json").read_text())
     measured = [claim for claim in record["claims"] if claim["weights"]["verdict"] != "not measured"]
-    assert len(files) == len(FILES) + 4 + len(measured)
+    plotted = [claim for claim in measured if claim["controls"] or claim["shown"]]
+    assert len(files) == len(FILES) + 4 + len(plotted)
     for path in files:
         other = tmp_path / "out2" / path.relative_to(tmp_path / "out1")
         assert path.read_bytes() == other.read_bytes(), path.name
@@ -114,14 +116,15 @@ def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tm
             assert picture.width >= 800
             assert picture.mode in ("RGB", "RGBA")  # full colour
     assert record["points"] == 40 * 16
-    assert {"super-class purity", "entropy near zero", "words recover parts"} <= {c["name"] for c in record["claims"]}
+    assert {"super-class probe", "entropy near zero", "words recover parts"} <= {c["name"] for c in record["claims"]}
     page = (tmp_path / "out1" / "report.html").read_text()
     assert page.count('src="data:image/') == len(FILES)
     assert all(f"| {claim['name']} | {claim['weights']['verdict']}: " in texts[0] for claim in measured)
+    assert recomputed(record) == [read_claim(claim) for claim in record["claims"]]
     table = (tmp_path / "out1" / "verdicts.md").read_text()
     assert table.strip() in texts[0]
     assert page.index("geometry.png") < page.index("Claims</h2>"), "the page opens with the figures"
-    assert page.count("<svg") == len(measured)
+    assert page.count("<svg") == len(plotted)
     assert page.index("<svg") < page.index("<summary>Numbers</summary>"), "numbers are folded below the plot"
     assert record["seeds"]["run"] == [str(weights / "rn26-embed.safetensors")]
     assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= recorder.tasks
@@ -133,6 +136,21 @@ def test_the_table_of_verdicts_shortens_only_reasons_without_a_test() -> None:
     claims = [Claim("a", "", "", weights=holds, method=tested)]
     claims += [Claim("b", "", "", weights=holds, method=Judgement("unclear", "n = 1, which shows no spread"))]
     assert [row[2] for row in verdict_table(claims).rows] == [f"unclear: {tested.why}", "unclear: n = 1"]
+
+
+def test_the_table_of_verdicts_lists_the_parts_of_each_sentence_together() -> None:
+    holds, open_ = Judgement("holds", "x"), Judgement("no verdict", "it is ours")
+    parts: tuple[tuple[str, str, Part, Judgement], ...] = (
+        ("a", "words", "descriptive", holds), ("b", "", "descriptive", holds), ("c", "words", "not before", open_),
+    )  # fmt: skip
+    claims = [Claim(name, "", "", weights=w, method=w, sentence=key, part=part) for name, key, part, w in parts]
+    table = verdict_table(claims)
+    assert table.header == ("sentence", "part", "claim", "for these weights", "for the method")
+    assert table.rows == (
+        ("words", "descriptive", "a", "holds: x", "holds: x"),
+        ("", "not before", "c", "no verdict: it is ours", ""),
+        ("other", "descriptive", "b", "holds: x", "holds: x"),
+    )
 
 
 @pytest.mark.slow
@@ -150,10 +168,10 @@ def test_a_report_shows_class_names_with_any_characters(
     for shown in (text, to_html("odd", elements)):
         tables = re.findall(r"<table>(.*?)</table>", shown, flags=re.DOTALL)
         cells = [{row.count("<td") for row in table.split("<tr")[2:]} for table in tables]
-        assert cells == [{3}] + [{4}] * (len(tables) - 1)
-        names = [" ".join(html.unescape(name).split()) for name in re.findall(r"<h3>(.*?)</h3>", shown)]
+        assert cells == [{5}] + [{4}] * (len(tables) - 1)
+        names = [" ".join(html.unescape(name).split()) for name in re.findall(r"<h4>(.*?)</h4>", shown)]
         measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
-        assert names == [" ".join(claim.name.split()) for claim in measured]
+        assert names == [f"{claim.name} ({claim.part})" for group in by_sentence(measured) for claim in group]
         assert "<script" not in shown
         lines, words = " ".join(html.unescape(shown).split()), [" ".join(name.split()) for name in ODD]
         assert all(f"{a} and {b} (rank " in lines for a, b in itertools.pairwise(words))

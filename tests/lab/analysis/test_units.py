@@ -12,7 +12,7 @@ from support.datasets import store_world
 from support.features import save_untrained
 from torch import nn
 
-from tembed.lab.analysis.units import BLOCK, LIMIT, SIDE, TOLERANCE, measure_points, measure_units
+from tembed.lab.analysis.units import BINS, BLOCK, HIGHEST, LIMIT, SIDE, TOLERANCE, measure_points, measure_units
 from tembed.lab.data.loading import load
 from tembed.trained.weights_file import load as load_network
 
@@ -34,11 +34,19 @@ def test_the_numbers_of_a_pixel_are_those_of_a_plain_loop() -> None:
     rows, columns = [1, 3, 5, 7], [0, 1, 3, 4]
     with torch.no_grad():
         x = bn(a)
+    assert bn.running_mean is not None
+    assert bn.running_var is not None
+    known = (bn.running_mean, bn.bias.detach(), bn.running_var, bn.weight.detach())
+    margins = [
+        mean - shift * math.sqrt(var + bn.eps) / scale
+        for mean, shift, var, scale in zip(*(one.tolist() for one in known), strict=True)
+    ]
     for n in range(3):
         for s, (i, j) in enumerate((i, j) for i in rows for j in columns):
             pixel, normal = a[n, :, i, j].tolist(), x[n, :, i, j].tolist()
             active = [k for k in range(7) if normal[k] > 0]
             pairs = [(k, m) for k in active for m in active if pixel[k] > pixel[m]]
+            above = [value - margin for value, margin in zip(pixel, margins, strict=True)]
             eta = sum(normal[k] for k in active)
             shares = [normal[k] / eta for k in active]
             expected = {
@@ -47,6 +55,8 @@ def test_the_numbers_of_a_pixel_are_those_of_a_plain_loop() -> None:
                 "chance": 1 / len(active) if active else 0,
                 "pairs": len(pairs),
                 "ordered": sum(normal[k] > normal[m] for k, m in pairs),
+                "margin_same": bool(active) and int(np.argmax(above)) == int(np.argmax(normal)),
+                "margin_ordered": sum((above[k] > above[m]) == (normal[k] > normal[m]) for k, m in pairs),
                 "active": len(active),
                 "accurate": sum(math.exp(normal[k]) * (1 - TOLERANCE) <= 1 + normal[k] for k in active),
                 "eta": eta,
@@ -57,6 +67,9 @@ def test_the_numbers_of_a_pixel_are_those_of_a_plain_loop() -> None:
             }
             ours = {name: found[name][n, s] for name in expected}
             assert ours == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5), (n, s)
+    grid = x[:, :, rows][:, :, :, columns]
+    counts, _ = np.histogram(grid[grid > 0].clamp(max=HIGHEST).numpy(), BINS, (0, HIGHEST))
+    assert abs(np.cumsum(found["histogram"]) - np.cumsum(counts)).max() <= 1  # rounding at the border of a bin
 
 
 def test_the_limit_is_where_the_approximation_is_off_by_the_tolerance() -> None:

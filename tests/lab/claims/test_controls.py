@@ -13,7 +13,7 @@ from support.features import made_features, save_untrained
 
 from tembed.lab.analysis.features import extract_features
 from tembed.lab.analysis.untrained import untrained
-from tembed.lab.claims.controls import random_class_vectors, spatial_mean, with_embedding
+from tembed.lab.claims.controls import projected_mean, random_class_vectors, spatial_mean, with_embedding
 from tembed.lab.claims.other_groupings import other_groupings, other_pairs, pair_sets
 from tembed.lab.data.loading import load
 from tembed.trained.weights_file import load as load_network
@@ -57,6 +57,21 @@ def test_random_class_vectors_keep_weights_and_lengths() -> None:
     expected = features.block_output - features.embedding + features.mixing @ found.values
     np.testing.assert_allclose(found.block_output, expected, atol=1e-4)
     np.testing.assert_array_equal(found.values, random_class_vectors(features, 1).values)
+
+
+def test_a_projected_mean_has_the_moments_of_the_embedding_and_the_rank_of_the_classes() -> None:
+    features = made_features(LABELS, (4, 4), 4, 16)
+    assert features.embedding is not None
+    shortcut = features.block_output - features.embedding
+    drawn = projected_mean(features, 1).block_output - shortcut
+    assert drawn.var(0).sum() == pytest.approx(features.embedding.var(0).sum(), rel=1e-3)
+    np.testing.assert_allclose(drawn.mean(0), features.embedding.mean(0), atol=1e-3)
+    means = spatial_mean(features.block_input, features.map_size, max(features.window))
+    assert np.linalg.matrix_rank(drawn - drawn.mean(0), tol=1e-2) == 4
+    centred = means - means.mean(0)
+    found, *_ = np.linalg.lstsq(centred, drawn - drawn.mean(0), rcond=None)
+    np.testing.assert_allclose(centred @ found, drawn - drawn.mean(0), atol=1e-2)
+    assert not np.allclose(drawn, projected_mean(features, 2).block_output - shortcut, atol=0.1)
 
 
 @pytest.mark.parametrize(("sizes", "ways"), [((6, 4), 210), ((5, 5), 126), ((2, 2, 2), 15), ((1, 2, 3), 60)])

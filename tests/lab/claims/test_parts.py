@@ -91,7 +91,7 @@ def noise(count: int) -> np.ndarray:
 def values(claim: Claim) -> dict[str, float]:
     assert claim.value is not None
     found = {"measured": claim.value.value} | {control.name: control.value.value for control in claim.controls}
-    found |= {name: measure.value for name, measure in claim.notes.items()}
+    found |= {control.name: control.value.value for control in claim.shown}
     return {name: value for name, value in found.items() if name in ("measured", "chance", "-aux")}
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.claims import (
     BEFORE,
+    FURTHER,
     HULL,
     LOOK_ALIKES,
     PARTS,
@@ -25,9 +26,10 @@ from support.features import made_features
 from tembed.common.errors import TembedError
 from tembed.lab.analysis.compared_runs import KINDS, compared_models
 from tembed.lab.claims import ClaimSpec, Subject, measure_claims, register_claim, register_control
-from tembed.lab.claims.controls import CONTROLS
+from tembed.lab.claims.controls import CONTROLS, random_class_vectors
 from tembed.lab.claims.half_samples import Draws, HalfSamples
 from tembed.lab.claims.measuring import CLAIMS
+from tembed.paper import WORDS as WORDS_SENTENCE
 
 LABELS = np.repeat(np.arange(4), 8)
 SAMPLES = HalfSamples.draw(LABELS, 4, resamples=30)
@@ -50,7 +52,7 @@ def positive(subject: Subject) -> Draws:
 
 
 def test_the_claims_are_registered_in_the_order_of_the_report() -> None:
-    families = [*SEPARATION, *BEFORE, *LOOK_ALIKES, *UNCERTAINTY, *HULL, *WORDS, *PARTS, *UNITS]
+    families = [*SEPARATION, *BEFORE, *FURTHER, *LOOK_ALIKES, *UNCERTAINTY, *HULL, *WORDS, *PARTS, *UNITS]
     assert list(CLAIMS) == families
     register_claim(ClaimSpec("mine", "", "", positive))
     assert list(CLAIMS) == [*families, "mine"]
@@ -85,13 +87,17 @@ def shifted(features: Any, by: float) -> Any:
 
 
 def test_a_control_can_be_added_to_claims_of_the_package() -> None:
-    register_control("-mine", kind="-mine", claims=("class purity", "look-alikes move closer"))
-    register_control("doubled", change=lambda features, seed: shifted(features, 1.0), claims=["class purity"])
+    behind = SEPARATION[0]
+    register_control("-mine", kind="-mine", claims=(behind, "class purity", "look-alikes move closer"))
+    register_control("doubled", change=lambda features, seed: shifted(features, 1.0), claims=[behind])
     networks = {"run": [FEATURES], "-mine": [OTHER]}
     pairs = [("a", "b")]
-    purity, pair, hull = made_claims(["class purity", *LOOK_ALIKES, *HULL], networks, SAMPLES, pairs=pairs)
+    names = [behind, "class purity", LOOK_ALIKES[0], *HULL]
+    purity, further, pair, hull = made_claims(names, networks, SAMPLES, pairs=pairs)
     assert [control.name for control in purity.controls][-2:] == ["-mine", "doubled"]
-    (other,) = made_claims(["class purity"], {"run": [OTHER]}, SAMPLES)
+    assert "-mine" in [control.name for control in further.shown]
+    assert further.controls == (), "it has no verdict"
+    (other,) = made_claims([behind], {"run": [OTHER]}, SAMPLES)
     assert other.value is not None
     assert purity.controls[-2].value.value == other.value.value
     assert "-mine" in [control.name for control in pair.controls]
@@ -101,12 +107,61 @@ def test_a_control_can_be_added_to_claims_of_the_package() -> None:
 
 def test_a_control_of_another_network_has_seeds_of_its_own() -> None:
     """A claim about the baseline is paired with the baseline only."""
-    register_control("output", change=lambda features, seed: features, claims=BEFORE)
+    register_control("output", change=lambda features, seed: features)
+    register_control("half", kind="baseline", change=lambda features, seed: shifted(features, -0.5))
+    register_claim(ClaimSpec("mine", "", "", positive, ("output", "half"), of="baseline"))
     networks = {"run": [FEATURES, OTHER, FEATURES], "baseline": [OTHER, FEATURES]}
-    groups = np.array([0, 0, 1, 1])
-    before = {claim.name: claim for claim in made_claims(BEFORE, networks, SAMPLES, group_of=groups)}
-    assert before[BEFORE[0]].method.why.startswith("n = 3; ")
-    assert before[BEFORE[1]].method.why.startswith("n = 2, and 3 are needed")
+    (claim,) = made_claims(["mine"], networks, SAMPLES)
+    output, half = (control.seeds for control in claim.controls)
+    assert output is not None
+    assert half is not None
+    assert (len(output.ours), len(output.theirs), output.paired) == (2, 3, False)
+    assert (len(half.ours), len(half.theirs), half.paired) == (2, 2, True)
+    assert claim.over_seeds == output.ours
+
+
+def test_what_is_shown_takes_no_part_in_the_verdict() -> None:
+    register_control("nothing", constant=0.0)
+    register_control("everything", constant=1.0)
+    register_claim(ClaimSpec("mine", WORDS_SENTENCE, "", positive, ("nothing",), shown=("everything",)))
+    register_claim(ClaimSpec("both", "", "", positive, ("nothing", "everything"), "mechanistic"))
+    register_claim(ClaimSpec("open", "", "", positive, ("nothing",), no_verdict="it is ours"))
+    mine, both, unjudged = made_claims(["mine", "both", "open"], {"run": [FEATURES]}, SAMPLES)
+    assert (mine.weights.verdict, both.weights.verdict) == ("holds", "does not hold")
+    assert [control.name for control in mine.shown] == ["everything"]
+    assert (mine.sentence, mine.paper, mine.part) == ("words", str(WORDS_SENTENCE), "descriptive")
+    assert (both.sentence, both.part) == ("", "mechanistic")
+    assert (unjudged.weights.verdict, unjudged.weights.why) == ("no verdict", "it is ours")
+    assert [control.name for control in unjudged.shown] == ["nothing"]
+
+
+def test_a_claim_with_an_undefined_control_cannot_hold() -> None:
+    register_control("nothing", constant=0.0)
+    register_control("undefined", constant=float("nan"))
+    for name, controls in (("mine", ("nothing", "undefined")), ("none", ("undefined",))):
+        register_claim(ClaimSpec(name, "", "", positive, controls))
+    mine, none = made_claims(["mine", "none"], {"run": [FEATURES, OTHER, FEATURES]}, SAMPLES)
+    assert (mine.weights.verdict, mine.weights.p, mine.undefined) == ("unclear", 1, ("undefined",))
+    assert mine.weights.why == "undefined on these images: undefined"
+    assert mine.method.verdict == "unclear"
+    assert none.weights.verdict == "not measured"
+    lost = replace(OTHER, block_output=OTHER.block_output * np.nan)
+    register_claim(
+        ClaimSpec("mean", "", "", lambda one: one.samples.mean(one.features.block_output[:, 0]), ("nothing",))
+    )
+    (claim,) = made_claims(["mean"], {"run": [FEATURES, lost]}, SAMPLES)
+    assert (claim.weights.why, claim.over_seeds) == ("its number is undefined on these images", ())
+
+
+def test_a_control_without_what_the_measure_needs_is_refused() -> None:
+    register_control("-mine", kind="-mine", claims=("entropy near zero",))
+    deep = replace(OTHER, embedding=None, mixing=None, values=None)
+    message = "claim 'entropy near zero', measured on '-mine': the network has no embedding"
+    with pytest.raises(TembedError, match=message):
+        made_claims(["entropy near zero"], {"run": [FEATURES], "-mine": [deep]}, SAMPLES)
+    register_control("changed", kind="-mine", change=random_class_vectors, claims=("class purity",))
+    with pytest.raises(TembedError, match="claim 'class purity', measured on 'changed': the network has no values"):
+        made_claims(["class purity"], {"run": [FEATURES], "-mine": [deep]}, SAMPLES)
 
 
 def test_a_constant_is_compared_with_measures_on_few_half_samples() -> None:

@@ -23,7 +23,12 @@ def test_the_value_comes_first_and_then_the_strongest_control() -> None:
     order = [joined.index(start) for start in ("measured", "a control with", "without an interval", "weak $x$")]
     assert order == sorted(order)
     assert "claimed: more than every control" in names
-    assert dot_plot(Claim("purity", "p", "d", Measure(0.5), CONTROLS, less=True)).count("claimed: less than every") == 1
+
+
+def test_controls_that_are_only_shown_come_last_and_claim_nothing() -> None:
+    svg = dot_plot(Claim("purity", "p", "d", Measure(0.5), CONTROLS[:1], shown=CONTROLS[1:2]))
+    assert svg.index("weak") < svg.index("a control with")
+    assert "claimed" not in dot_plot(Claim("purity", "p", "d", Measure(0.5), shown=CONTROLS))
 
 
 def test_controls_that_are_not_beaten_are_hollow() -> None:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,16 @@ from tembed.common.arrays import Floats, Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.analysis.colours import Colour, class_colours
-from tembed.lab.analysis.compared_runs import BASELINE, RUN, UNTRAINED, ByKind, Named, sort_runs
+from tembed.lab.analysis.compared_runs import (
+    BASELINE,
+    MANY_UNTRAINED,
+    RUN,
+    UNTRAINED,
+    ByKind,
+    Named,
+    OnDemand,
+    sort_runs,
+)
 from tembed.lab.analysis.features import Features, cached_features, extract_features
 from tembed.lab.analysis.figures import geometry_figure, legend_figure, legend_points, within, words_figure
 from tembed.lab.analysis.knock_outs import KnockOuts, trained_knock_outs
@@ -22,7 +31,7 @@ from tembed.lab.analysis.maps import FEWEST_POINTS, map_all, spaces_of
 from tembed.lab.analysis.sampling import Groups, default_sample, find_groups, group_labels, sample
 from tembed.lab.analysis.sprites import SIDE, sprite_map
 from tembed.lab.analysis.units import NO_UNITS, Unit, measure_units
-from tembed.lab.analysis.untrained import calibration_images, untrained_networks
+from tembed.lab.analysis.untrained import COUNT, MANY, calibration_images, untrained
 from tembed.lab.analysis.words import WORDS, Words, find_words
 from tembed.lab.data.catalogue import Dataset, dataset
 from tembed.lab.data.image_set import ImageSet
@@ -84,13 +93,20 @@ class Analysis:
     @cached_property
     def untrained(self) -> list[AnyNetwork]:
         """The network of the run, untrained."""
-        return untrained_networks(self.network, self.calibration)
+        return [untrained(self.network, self.calibration, seed) for seed in range(COUNT)]
 
     @cached_property
     def networks(self) -> ByKind[Features]:
         """The features of all networks that are compared: those that were given, and untrained ones."""
-        found = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in self.untrained]
-        return {**self.given, UNTRAINED: found}
+        few = [features_of(one, self.sample, self.seed, self.cache, self.progress) for one in self.untrained]
+
+        def one_of_many(index: int) -> Features:
+            if index < len(few):
+                return few[index]
+            network = untrained(self.network, self.calibration, index)
+            return extract_features(network, self.sample, self.seed, self.progress)
+
+        return {**self.given, UNTRAINED: few, MANY_UNTRAINED: OnDemand(MANY, one_of_many)}
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -172,12 +188,13 @@ class Analysis:
 
     @cached_property
     def units(self) -> ByKind[list[Unit]]:
-        """What BN-ReLU does in the units of the run, its baseline and untrained networks."""
-        networks = {kind: [one for _, one in self.sources.get(kind, ())] for kind in (RUN, BASELINE)}
+        """What BN-ReLU does in the units of all networks that are compared, measured on first use."""
+        networks = {kind: [one for _, one in found] for kind, found in self.sources.items()}
         networks[UNTRAINED] = self.untrained
-        return {
-            kind: [measure_units(one, self.sample, self.progress) for one in found] for kind, found in networks.items()
-        }
+        return {kind: self._units_of(found) for kind, found in networks.items()}
+
+    def _units_of(self, networks: Sequence[AnyNetwork]) -> Sequence[list[Unit]]:
+        return OnDemand(len(networks), cache(lambda index: measure_units(networks[index], self.sample, self.progress)))
 
     # --- figures
 

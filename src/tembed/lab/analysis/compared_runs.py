@@ -1,9 +1,9 @@
 """Which networks an analysis compares: further runs, sorted by their recipes into seeds of each kind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tembed.common.errors import TembedError
 from tembed.lab.training.recipe import Recipe, recipe_of
@@ -12,10 +12,11 @@ from tembed.models.registry import canonical_name, list_models, model_info
 from tembed.trained.weights_file import AnyNetwork
 from tembed.trained.weights_file import load as load_network
 
-RUN, BASELINE, UNTRAINED = "run", "baseline", "untrained"
+RUN, BASELINE, UNTRAINED, MANY_UNTRAINED = "run", "baseline", "untrained", "many untrained"
 KINDS = {RUN: "run", BASELINE: "baseline", "-aux": "aux", "-1x1": "one_by_one"}
 """The kinds of trained networks, with their names in ``claims.json``: seeds of the analysed run, of the network without
-a block, and of networks that are named like it with a suffix. Untrained networks are one more kind."""
+a block, and of networks that are named like it with a suffix. Untrained networks are two more kinds: a few for costly
+measures, and many for others."""
 
 T = TypeVar("T")
 ByKind = Mapping[str, Sequence[T]]
@@ -23,6 +24,20 @@ ByKind = Mapping[str, Sequence[T]]
 Source = str | Path
 Named = tuple[str, AnyNetwork]
 """Where a network comes from, and the network."""
+
+
+class OnDemand(Sequence[T]):
+    """A sequence whose elements are made whenever they are asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], T]):
+        self.places, self.make = range(count), make
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = self.places[index]
+        return self.make(places) if isinstance(places, int) else [self.make(place) for place in places]
 
 
 def add_kind(suffix: str) -> None:

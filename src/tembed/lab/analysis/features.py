@@ -59,6 +59,13 @@ class Features:
     def __repr__(self) -> str:
         return briefly("Features", **{field.name: getattr(self, field.name) for field in fields(self)})
 
+    def required(self, name: str) -> Floats:
+        """One of the arrays that may be None; a `TembedError` if the network does not have it."""
+        found: Floats | None = getattr(self, name)
+        if found is None:
+            raise TembedError(f"the network has no {name}: its scores are not fed back, or it has none")
+        return found
+
     @property
     def per_image(self) -> int:
         """The number of points per image."""

@@ -19,7 +19,7 @@ from tembed.block import FeatureEmbedding
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import evaluation_batches
 from tembed.lab.data.image_set import ImageSet
-from tembed.maximizers.bn_relu import BNReLU
+from tembed.maximizers.bn_relu import BNReLU, implied_margin
 from tembed.maximizers.calibrate import visited_units
 from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork
@@ -31,6 +31,8 @@ TOLERANCE = 0.1
 """``1 + x`` is accurate enough for ``e^x`` if it is off by at most this share of it."""
 LIMIT = 0.5318116
 """The largest such x: ``(1 + x) e^-x = 1 - TOLERANCE``."""
+BINS, HIGHEST = 1000, 10.0
+"""Bins of the histogram of ``x`` between 0 and the highest value; larger ones count as that."""
 BLOCK = "block"
 """The name of the block's unit."""
 NO_UNITS = "in this network, no BN-ReLU follows a 3x3 convolution"
@@ -45,9 +47,10 @@ class Points:
     ``same``: 1 if the arg-max of ``p`` is that of ``a``; 0 otherwise, and where no kernel is active. ``matched``: 1 if
     a kernel is active, ``p_k > 0``. ``chance``: 1 / active kernels, how often a random active kernel would be the
     arg-max of ``p``. ``pairs``: pairs of active kernels. ``ordered``: those that ``a`` and ``p`` put into the same
-    order. ``active``: active kernels. ``accurate``: those with ``e^x`` close to ``1 + x``. ``eta``: sum of ``p``.
-    ``effective``: exponential of the entropy of ``p / eta``, an effective number of kernels. The last three are the
-    same with ``relu(a)`` instead of ``p``.
+    order. ``margin_same``, ``margin_ordered``: the same with ``a - mu`` instead of ``a``, where ``mu_k`` is the margin
+    that BN implies. ``active``: active kernels. ``accurate``: those with ``e^x`` close to ``1 + x``. ``eta``: sum of
+    ``p``. ``effective``: exponential of the entropy of ``p / eta``, an effective number of kernels. The last three are
+    the same with ``relu(a)`` instead of ``p``.
     """
 
     same: Array
@@ -55,6 +58,8 @@ class Points:
     chance: Array
     pairs: Array
     ordered: Array
+    margin_same: Array
+    margin_ordered: Array
     active: Array
     accurate: Array
     eta: Array
@@ -66,11 +71,15 @@ class Points:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of a network: its name, its number of kernels and its points."""
+    """A unit of a network: its name, its number of kernels and its points.
+
+    ``histogram``: how many active kernels, at all pixels, have an ``x`` in each of the `BINS`.
+    """
 
     name: str
     kernels: int
     points: Points
+    histogram: Array
 
 
 def measure_units(network: AnyNetwork, images: ImageSet, progress: Progress = SILENT) -> list[Unit]:
@@ -94,7 +103,7 @@ def measure_units(network: AnyNetwork, images: ImageSet, progress: Progress = SI
             done += len(labels)
             progress.update(f"units of {network.description.model}", done, len(images))
     names = _names(network, list(found))
-    return [Unit(names[bn], bn.num_features, _joined(parts)) for bn, parts in found.items()]
+    return [_joined(names[bn], bn.num_features, parts) for bn, parts in found.items()]
 
 
 def _block_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
@@ -119,13 +128,14 @@ def _names(model: nn.Module, norms: list[nn.BatchNorm2d]) -> dict[nn.BatchNorm2d
     return found | dict.fromkeys(set(_block_norms(model)) & set(norms), BLOCK)
 
 
-def _joined(parts: list[dict[str, Array]]) -> Points:
-    return Points(**{field.name: np.concatenate([part[field.name] for part in parts]) for field in fields(Points)})
+def _joined(name: str, kernels: int, parts: list[dict[str, Array]]) -> Unit:
+    points = {field.name: np.concatenate([part[field.name] for part in parts]) for field in fields(Points)}
+    return Unit(name, kernels, Points(**points), sum((part["histogram"] for part in parts), np.zeros(BINS)))
 
 
 @torch.no_grad()
 def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
-    """The fields of `Points` for the activations ``a (n, K, H, W)``, with the running statistics of ``bn``."""
+    """The fields of `Points` and the histogram for ``a (n, K, H, W)``, with the running statistics of ``bn``."""
     assert bn.running_mean is not None
     assert bn.running_var is not None
     rows, columns = (_evenly(side) for side in a.shape[2:])
@@ -135,7 +145,8 @@ def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
     p, raw = x.relu(), a.relu()
     active = x > 0
     count = active.sum(-1)
-    both = active[..., :, None] & active[..., None, :] & (a[..., :, None] > a[..., None, :])
+    both = active[..., :, None] & active[..., None, :] & (x[..., :, None] > x[..., None, :])  # each pair once
+    above = a - implied_margin(bn)
     eta = p.sum(-1)
     share = p / eta.clamp(min=1e-300)[..., None]
     found = {
@@ -143,7 +154,9 @@ def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
         "matched": count > 0,
         "chance": torch.where(count > 0, 1 / count.clamp(min=1), 0),
         "pairs": both.sum((-1, -2)),
-        "ordered": (both & (x[..., :, None] > x[..., None, :])).sum((-1, -2)),
+        "ordered": (both & (a[..., :, None] > a[..., None, :])).sum((-1, -2)),
+        "margin_same": (above.argmax(-1) == x.argmax(-1)) & (count > 0),
+        "margin_ordered": (both & (above[..., :, None] > above[..., None, :])).sum((-1, -2)),
         "active": count,
         "accurate": (active & (x <= LIMIT)).sum(-1),
         "eta": eta,
@@ -151,6 +164,7 @@ def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
         "raw_active": (raw > 0).sum(-1),
         "raw_accurate": ((raw > 0) & (raw <= LIMIT)).sum(-1),
         "raw_eta": raw.sum(-1),
+        "histogram": torch.histc(x[active].clamp(max=HIGHEST), BINS, 0, HIGHEST),
     }
     return {name: value.double().cpu().numpy() for name, value in found.items()}
 

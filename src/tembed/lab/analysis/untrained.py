@@ -12,6 +12,8 @@ from tembed.trained.weights_file import AnyNetwork, build
 
 COUNT = 5
 """Untrained networks: enough to see how much they differ from each other."""
+MANY = 20
+"""Untrained networks for measures that vary much between them. Only the first `COUNT` are kept in memory."""
 CALIBRATION = 500
 """Training images for the BN statistics of an untrained network."""
 BATCH = 100
@@ -21,11 +23,6 @@ def calibration_images(images: ImageSet, seed: int) -> ImageSet:
     """Up to `CALIBRATION` random training images."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:CALIBRATION])
     return images.subset(torch.from_numpy(chosen))
-
-
-def untrained_networks(network: AnyNetwork, images: ImageSet) -> list[AnyNetwork]:
-    """`COUNT` untrained networks that differ in their seeds."""
-    return [untrained(network, images, seed) for seed in range(COUNT)]
 
 
 @torch.no_grad()

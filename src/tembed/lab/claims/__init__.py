@@ -6,7 +6,7 @@ the package calls `register_claim` or `register_control` as well.
 
 from importlib import import_module
 
-from tembed.lab.claims.claim import Claim, Measure
+from tembed.lab.claims.claim import Claim, Measure, recomputed
 from tembed.lab.claims.controls import register_control
 from tembed.lab.claims.half_samples import measure
 from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, measure_claims, register_claim
@@ -19,6 +19,7 @@ __all__ = [
     "Subject",
     "measure",
     "measure_claims",
+    "recomputed",
     "register_claim",
     "register_control",
 ]

@@ -77,7 +77,7 @@ class Checked(NamedTuple):
 
     @property
     def was_measured(self) -> bool:
-        return self.claim.weights.verdict != "not measured"
+        return self.claim.was_measured
 
     def text(self, judgement: Judgement) -> str:
         """The verdict; a claim holds ``so far`` if it holds in all measured comparisons and others are missing."""

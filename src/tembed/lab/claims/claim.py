@@ -1,7 +1,8 @@
 """Claims of the paper and their verdicts, wherever they are judged: on features (§4.3) or on accuracies (§4.1-4.2).
 
-A claim compares a number with *controls*: what the same measure gives where the claim should be false. It gets two
-verdicts, which are kept apart.
+A claim is one part of one sentence of the paper. It compares a number with *controls*: what the same measure gives
+where the claim should be false. It gets two verdicts, which are kept apart. Controls that are only *shown* take no part
+in them, and some claims get no verdict at all.
 
 *For these weights*: the number beats every control on resampled test images. ``p`` of a control is the one-sided
 p-value of "not beaten". The claim needs all of its controls, so its own p-value is the largest of theirs: an
@@ -11,19 +12,25 @@ it; "some" does need a correction, so the p-value against the claim is the small
 *For the method*: the same tests over trained seeds instead of images. With fewer than `SEEDS` seeds the verdict is
 "unclear".
 
+A sentence that can be read in several ways has several numbers. The claim holds if it holds in every reading, and does
+not hold if it fails in every reading.
+
 Several claims are judged at once, so `corrected` applies Holm's method across the claims, separately to the p-values
 for and against them, and separately to the two kinds of verdict.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from tembed.common.errors import TembedError
 from tembed.lab.claims.statistics import LEVEL, at_least, combined_error, detectable_gap, holm, one_sided
 
-Verdict = Literal["holds", "does not hold", "unclear", "not measured"]
+Verdict = Literal["holds", "does not hold", "unclear", "no verdict", "not measured"]
+Part = Literal["descriptive", "mechanistic", "not before"]
+"""What a part of a sentence says: that something is so, what causes it, or that it is not so before the block."""
 
 SEEDS = 3
 """Fewest trained seeds for a verdict on the method."""
@@ -48,11 +55,46 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """The claim's number over trained seeds, ``ours``, and a control's, ``theirs``.
+
+    ``paired``: the control belongs to the same trainings, such as the block's input. Otherwise it is another network
+    with its own trainings, and the numbers of seeds may differ.
+    """
+
+    control: str
+    ours: tuple[float, ...]
+    theirs: tuple[float, ...]
+    paired: bool = True
+
+    @property
+    def n(self) -> int:
+        return min(len(self.ours), len(self.theirs))
+
+    @property
+    def gap(self) -> float:
+        return statistics.fmean(self.ours) - statistics.fmean(self.theirs)
+
+    def error(self) -> tuple[float, float]:
+        """Standard error of the gap and its degrees of freedom: of paired differences, or Welch's."""
+        if self.paired:
+            apart = [a - b for a, b in zip(self.ours, self.theirs, strict=True)]
+            return statistics.stdev(apart) / math.sqrt(len(apart)), len(apart) - 1
+        both = (self.ours, self.theirs)
+        return combined_error([(statistics.variance(values) / len(values), len(values) - 1) for values in both])
+
+    def tails(self) -> tuple[float, float]:
+        """The p-values of "not ahead of the control" and of "not behind it"."""
+        return one_sided(self.gap, *self.error())
+
+
+@dataclass(frozen=True)
 class Control:
     """What the measure of a claim gives where the claim should be false.
 
     ``difference``: how far the claim's number is ahead; positive supports the claim. ``p``: one-sided p-value of "not
-    ahead". ``against``: one-sided p-value of "not behind".
+    ahead". ``against``: one-sided p-value of "not behind". ``seeds``: the same over trained seeds. ``reading``: which
+    number of the claim it is compared with, if the sentence can be read in several ways.
     """
 
     name: str
@@ -60,6 +102,13 @@ class Control:
     difference: Measure
     p: float
     against: float
+    seeds: Seeds | None = None
+    reading: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name, with the reading if there are several."""
+        return f"{self.name}, {self.reading}" if self.reading else self.name
 
     @property
     def beaten(self) -> bool:
@@ -84,7 +133,10 @@ NO_SEEDS = Judgement("not measured", "it was not compared over trained seeds")
 class Claim:
     """``paper``: what the paper says. ``definition``: how ``value`` is measured. ``notes``: numbers without influence.
 
-    ``less``: the claim is that ``value`` is smaller than the controls, not larger.
+    ``sentence``: the key of the paper's sentence, "" for a claim that is not the paper's. ``part``: which part of it
+    this is. ``shown``: controls without influence. ``undefined``: the names of controls that are undefined on these
+    images. ``over_seeds``: the claim's number for each seed. ``refuted``: for each seed, a reason why the claim fails
+    whatever its number.
     """
 
     name: str
@@ -94,21 +146,90 @@ class Claim:
     controls: tuple[Control, ...] = ()
     weights: Judgement = NOT_JUDGED
     method: Judgement = NO_SEEDS
-    less: bool = False
     notes: dict[str, Measure] = field(default_factory=dict)
+    sentence: str = ""
+    part: Part = "descriptive"
+    shown: tuple[Control, ...] = ()
+    undefined: tuple[str, ...] = ()
+    over_seeds: tuple[float, ...] = ()
+    refuted: tuple[str | None, ...] = ()
+
+    @property
+    def was_measured(self) -> bool:
+        return self.weights.verdict != "not measured"
 
     def to_json(self) -> dict[str, Any]:
         """The claim as JSON values."""
         found = asdict(self)
-        for shown, control in zip(found["controls"], self.controls, strict=True):
-            shown["beaten"] = control.beaten
+        for key in ("controls", "shown"):
+            for entry, control in zip(found[key], getattr(self, key), strict=True):
+                entry["beaten"] = control.beaten
         return found
+
+
+def read_claim(found: Mapping[str, Any]) -> Claim:
+    """A claim from an entry of ``claims.json``. Entries of earlier versions have no sentence and no seeds."""
+    known = {one.name: found[one.name] for one in fields(Claim) if one.name in found}
+    for key in ("controls", "shown"):
+        known[key] = tuple(_read_control(one) for one in found.get(key, ()))
+    known |= {key: Judgement(**found[key]) for key in ("weights", "method")}
+    known["value"] = None if found["value"] is None else Measure(**found["value"])
+    known["notes"] = {name: Measure(**one) for name, one in found["notes"].items()}
+    known |= {key: tuple(found.get(key, ())) for key in ("undefined", "over_seeds", "refuted")}
+    return Claim(**known)
+
+
+def _read_control(found: Mapping[str, Any]) -> Control:
+    seeds = found.get("seeds")
+    if seeds is not None:
+        seeds = Seeds(**seeds | {key: tuple(seeds[key]) for key in ("ours", "theirs")})
+    known = {key: Measure(**found[key]) for key in ("value", "difference")} | {"seeds": seeds}
+    return Control(**{one.name: found[one.name] for one in fields(Control) if one.name in found} | known)
 
 
 def not_measured(name: str, paper: str, why: str) -> Claim:
     """A claim that this run or this dataset cannot decide."""
-    missing = Judgement("not measured", why)
-    return Claim(name, paper, "", weights=missing, method=missing)
+    return without_verdict(Claim(name, paper, ""), "not measured", why)
+
+
+def without_verdict(claim: Claim, verdict: Verdict, why: str) -> Claim:
+    return replace(claim, weights=Judgement(verdict, why), method=Judgement(verdict, why))
+
+
+# --- both verdicts
+
+
+def with_verdicts(claim: Claim) -> Claim:
+    """The claim with both verdicts, before `corrected`. They follow from its controls and ``refuted``."""
+    readings = dict.fromkeys(control.reading for control in claim.controls)
+    groups = {reading: [one for one in claim.controls if one.reading == reading] for reading in readings}
+    weights = _in_all({reading: beats(controls) for reading, controls in groups.items()})
+    seeds = {reading: [one.seeds for one in controls if one.seeds] for reading, controls in groups.items()}
+    method = _in_all({reading: over_seeds(found) for reading, found in seeds.items()})
+    if claim.undefined:
+        weights, method = (_with_undefined(one, claim.undefined) for one in (weights, method))
+    if claim.refuted and claim.refuted[0]:
+        weights = Judgement("does not hold", claim.refuted[0])
+    reasons = [reason for reason in claim.refuted if reason]
+    if reasons and method.verdict == "holds":
+        method = Judgement("does not hold", f"in {len(reasons)} of {len(claim.refuted)} seeds, {reasons[0]}")
+    return replace(claim, weights=weights, method=method)
+
+
+def _in_all(readings: Mapping[str, Judgement]) -> Judgement:
+    """The judgement of a claim from those of its readings: it needs all of them, and fails if all of them fail."""
+    first, *more = readings.values()
+    if not more or first.p is None:
+        return first
+    p, against = (max(getattr(one, key) for one in readings.values()) for key in ("p", "against"))
+    return Judgement(decide(p, against), "; ".join(f"{name}: {one.why}" for name, one in readings.items()), p, against)
+
+
+def _with_undefined(judgement: Judgement, lost: Sequence[str]) -> Judgement:
+    """The same judgement, but a claim that is ahead of the other controls is unclear."""
+    if judgement.verdict != "holds":
+        return replace(judgement, p=None if judgement.p is None else 1.0)
+    return Judgement("unclear", f"undefined on these images: {', '.join(lost)}", 1.0, judgement.against)
 
 
 # --- for these weights
@@ -135,52 +256,12 @@ def decide(p: float, against: float) -> Verdict:
 # --- for the method
 
 
-@dataclass(frozen=True)
-class Seeds:
-    """The claim's number over trained seeds, ``ours``, and a control's, ``theirs``.
-
-    ``paired``: the control belongs to the same trainings, such as the block's input. Otherwise it is another network
-    with its own trainings, and the numbers of seeds may differ. ``worst``: the claim counts as behind only if it
-    is worse than these numbers; between them and ``theirs`` it is neither ahead nor behind.
-    """
-
-    control: str
-    ours: tuple[float, ...]
-    theirs: tuple[float, ...]
-    paired: bool = True
-    worst: tuple[float, ...] | None = None
-
-    @property
-    def n(self) -> int:
-        return min(len(self.ours), len(self.theirs))
-
-    @property
-    def gap(self) -> float:
-        return statistics.fmean(self.ours) - statistics.fmean(self.theirs)
-
-    def error(self) -> tuple[float, float]:
-        """Standard error of the gap and its degrees of freedom: of paired differences, or Welch's."""
-        if self.paired:
-            apart = [a - b for a, b in zip(self.ours, self.theirs, strict=True)]
-            return statistics.stdev(apart) / math.sqrt(len(apart)), len(apart) - 1
-        both = (self.ours, self.theirs)
-        return combined_error([(statistics.variance(values) / len(values), len(values) - 1) for values in both])
-
-    def tails(self, *, less: bool = False) -> tuple[float, float]:
-        """The p-values of "not ahead of the control" and of "not behind it"."""
-        p, against = one_sided(-self.gap if less else self.gap, *self.error())
-        if self.worst is not None:
-            against = replace(self, theirs=self.worst, worst=None).tails(less=less)[1]
-        return p, against
-
-
-def over_seeds(comparisons: Sequence[Seeds], *, less: bool = False) -> Judgement:
+def over_seeds(comparisons: Sequence[Seeds]) -> Judgement:
     """The verdict for the method, before `corrected`: over seeds, the claim's number must be ahead of every control."""
     n = min(one.n for one in comparisons)
     if n < SEEDS:
         return Judgement("unclear", _too_few(comparisons, n))
-    gaps = [-one.gap if less else one.gap for one in comparisons]
-    tails = [one.tails(less=less) for one in comparisons]
+    tails = [one.tails() for one in comparisons]
     p, against = max(tail for tail, _ in tails), at_least([tail for _, tail in tails], 1)
     verdict = decide(p, against)
     hows = {"holds": "ahead of all controls; least surely of", "does not hold": "behind"}
@@ -189,7 +270,9 @@ def over_seeds(comparisons: Sequence[Seeds], *, less: bool = False) -> Judgement
         shown = min(range(len(tails)), key=lambda i: tails[i][1])
     else:
         shown = max(range(len(tails)), key=lambda i: tails[i][0])
-    return Judgement(verdict, f"n = {n}; {how}: {comparisons[shown].control}, {gaps[shown]:+.3f}", p, against)
+    return Judgement(
+        verdict, f"n = {n}; {how}: {comparisons[shown].control}, {comparisons[shown].gap:+.3f}", p, against
+    )
 
 
 def _too_few(comparisons: Sequence[Seeds], n: int) -> str:
@@ -213,18 +296,18 @@ def _too_few(comparisons: Sequence[Seeds], n: int) -> str:
 
 
 def corrected(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims with verdicts that are corrected across all of them.
+    """The claims with verdicts that are corrected across all of them. Judgements without p-values stay as they are."""
+    weights = _corrected([claim.weights for claim in claims])
+    method = _corrected([claim.method for claim in claims])
+    return [replace(claim, weights=w, method=m) for claim, w, m in zip(claims, weights, method, strict=True)]
 
-    A claim without a verdict for these weights gets one from its controls. Judgements without p-values stay as they
-    are.
-    """
-    judged = [
-        replace(claim, weights=beats(claim.controls)) if claim.weights == NOT_JUDGED and claim.controls else claim
-        for claim in claims
-    ]
-    weights = _corrected([claim.weights for claim in judged])
-    method = _corrected([claim.method for claim in judged])
-    return [replace(claim, weights=w, method=m) for claim, w, m in zip(judged, weights, method, strict=True)]
+
+def recomputed(record: Mapping[str, Any]) -> list[Claim]:
+    """The claims of a ``claims.json`` with verdicts that are computed again from the numbers in the file."""
+    claims = [read_claim(one) for one in record["claims"]]
+    if any(control.seeds is None for claim in claims for control in claim.controls):
+        raise TembedError("these claims were written without the numbers of each seed: analyse the runs again")
+    return corrected([with_verdicts(claim) if claim.controls else claim for claim in claims])
 
 
 def _corrected(judgements: list[Judgement]) -> list[Judgement]:

@@ -10,7 +10,7 @@ import torch
 from tembed.block import patch_mean
 from tembed.common.arrays import Floats
 from tembed.common.errors import TembedError
-from tembed.lab.analysis.compared_runs import BASELINE, KINDS, RUN, UNTRAINED, add_kind
+from tembed.lab.analysis.compared_runs import BASELINE, KINDS, MANY_UNTRAINED, RUN, UNTRAINED, add_kind
 from tembed.lab.analysis.features import Features
 
 Change = Callable[[Any, int], Any]
@@ -59,7 +59,7 @@ def register_control(
     """
     if name in (*CONTROLS, RUN):
         raise TembedError(f"a control {name!r} is already registered: choose another name")
-    if kind not in KINDS and kind != UNTRAINED:
+    if kind not in (*KINDS, UNTRAINED, MANY_UNTRAINED):
         add_kind(kind)
     CONTROLS[name] = ControlSpec(name, kind, change, draws, constant, tuple(claims))
 
@@ -81,23 +81,36 @@ def spatial_mean(points: Floats, map_size: tuple[int, int], window: int) -> Floa
 
 def with_embedding(features: Features, embedding: Floats) -> Floats:
     """The block's output with another ``f'``: added to the shortcut, or concatenated to the input."""
-    assert features.embedding is not None
-    if features.block_output.shape[1] == features.embedding.shape[1]:
-        return features.block_output - features.embedding + embedding
+    old = features.required("embedding")
+    if features.block_output.shape[1] == old.shape[1]:
+        return features.block_output - old + embedding
     joined = features.block_output.copy()
-    joined[:, -embedding.shape[1] :] += embedding - features.embedding
+    joined[:, -embedding.shape[1] :] += embedding - old
     return joined
 
 
 def random_class_vectors(features: Features, seed: int) -> Features:
     """The same features with Gaussian class vectors of the same lengths."""
-    assert features.values is not None
-    assert features.mixing is not None
-    drawn = np.random.default_rng(seed).normal(size=features.values.shape)
-    lengths = np.linalg.norm(features.values, axis=1, keepdims=True)
+    known = features.required("values")
+    drawn = np.random.default_rng(seed).normal(size=known.shape)
+    lengths = np.linalg.norm(known, axis=1, keepdims=True)
     values = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * lengths).astype(np.float32)
-    embedding = features.mixing @ values
+    embedding = features.required("mixing") @ values
     return replace(features, values=values, embedding=embedding, block_output=with_embedding(features, embedding))
+
+
+def projected_mean(features: Features, seed: int) -> Features:
+    """The same features with another ``f'``: the mean over the block's window, seen through a random matrix of rank C.
+
+    It has the mean and the total variance of ``f'``, and comes from the same patches, but knows no classes.
+    """
+    embedding, rng = features.required("embedding"), np.random.default_rng(seed)
+    means = spatial_mean(features.block_input, features.map_size, max(features.window))
+    rank = len(features.required("values"))
+    matrix = rng.normal(size=(means.shape[1], rank)) @ rng.normal(size=(rank, embedding.shape[1]))
+    drawn = (means - means.mean(0)) @ matrix.astype(np.float32)
+    scale = np.sqrt(embedding.var(0).sum() / drawn.var(0).sum())
+    return replace(features, block_output=with_embedding(features, scale * drawn + embedding.mean(0)))
 
 
 def _input(features: Features, seed: int) -> Features:
@@ -105,8 +118,7 @@ def _input(features: Features, seed: int) -> Features:
 
 
 def _without_embedding(features: Features, seed: int) -> Features:
-    assert features.embedding is not None
-    return replace(features, block_output=with_embedding(features, np.zeros_like(features.embedding)))
+    return replace(features, block_output=with_embedding(features, np.zeros_like(features.required("embedding"))))
 
 
 def _means(features: Features, points: Floats, name: str) -> dict[str, Features]:
@@ -121,15 +133,18 @@ def _means(features: Features, points: Floats, name: str) -> dict[str, Features]
 
 INPUT, INPUT_MEANS, BASELINE_MEANS = "block input", "means of the block input", "means of the baseline"
 NO_EMBEDDING, RANDOM, BLANK = "output without f'", "random class vectors", "untrained network"
+MANY_BLANK, PROJECTED = "many untrained networks", "random projection of the window's mean"
 
 register_control(BASELINE, kind=BASELINE)
 register_control("-aux", kind="-aux")
 register_control("-1x1", kind="-1x1")
 register_control(BLANK, kind=UNTRAINED)
+register_control(MANY_BLANK, kind=MANY_UNTRAINED)
 register_control(INPUT, change=_input)
 register_control(INPUT_MEANS, change=lambda features, seed: _means(features, features.block_input, INPUT))
 register_control(NO_EMBEDDING, change=_without_embedding)
 register_control(RANDOM, change=random_class_vectors, draws=5)  # enough to see how much they differ from each other
+register_control(PROJECTED, change=projected_mean, draws=5)
 register_control(
     BASELINE_MEANS, kind=BASELINE, change=lambda features, seed: _means(features, features.block_output, BASELINE)
 )

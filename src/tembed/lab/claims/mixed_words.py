@@ -12,6 +12,7 @@ from tembed.lab.claims.claim import Measure
 from tembed.lab.claims.controls import BLANK
 from tembed.lab.claims.half_samples import Draws, HalfSamples
 from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
+from tembed.paper import WORDS
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,10 @@ def shared_words(features: Features, words: Words, samples: HalfSamples) -> tupl
 
     In each half-sample, the centres are fitted again. Without mixed words the shares are 0 and 1 / C.
     """
-    assert features.softmax is not None
-    truth = features.labels[features.image_of]
+    softmax, truth = features.required("softmax"), features.labels[features.image_of]
     rarest, outside = np.zeros(len(samples.rows)), np.full(len(samples.rows), 1 / samples.classes)
     for draw, row in enumerate(samples.of_points(features.per_image)):
-        some = words if row.all() else refitted(words, features.softmax[row])
+        some = words if row.all() else refitted(words, softmax[row])
         counts = np.zeros((len(some.centres), samples.classes))
         np.add.at(counts, (some.word_of, truth[row]), 1)
         shares = [_shares(counts[word], mixture) for word, mixture in enumerate(some.mixtures()) if len(mixture) > 1]
@@ -79,8 +79,7 @@ def _definition(analysis: Analysis) -> str:
 def _notes(found: Found) -> dict[str, Measure]:
     own = found.own[0]
     counts = {"words that mix classes": own.mixed, "words of one class": own.count - own.mixed}
-    notes = {name: Measure(float(count)) for name, count in counts.items()}
-    return notes | found.note("the same in -aux", "-aux")
+    return {name: Measure(float(count)) for name, count in counts.items()}
 
 
 def _of_one_sort(words: MixedWords) -> str | None:
@@ -92,14 +91,14 @@ def _of_one_sort(words: MixedWords) -> str | None:
 register_claim(
     ClaimSpec(
         "words that mix classes",
-        "combinations of the classes make words of their own, in addition to words of a single class",
+        WORDS,
         _definition,
         mixed_words,
         (BLANK,),
+        shown=("-aux",),
         value=lambda result: result.rarest,
         beside=lambda found: {"classes outside the mixture": [one.outside for one in found.own]},
         notes=_notes,
         refuted=_of_one_sort,
-        refuted_seeds="all words mix classes or none does",
     )
 )

@@ -22,13 +22,12 @@ from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
 from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
 from tembed.lab.claims.mixed_words import words_of
 from tembed.lab.data.image_set import ImageSet
+from tembed.paper import SHARED_PARTS, WORDS
 
 VISIBLE = 8
 """Pixels of a part that a patch must cover for the part to count as visible."""
 FEW = 20
 """Half-samples for the adjusted mutual information, which is slow."""
-SHARED = "a patch of a part that several classes share matches those classes (0.5 plane + 0.5 bird = wing)"
-ENTITIES = "different mixtures of classes are different semantic entities, such as wing, tire and fur"
 UNKNOWN = "the parts of this dataset are not known"
 ON_SHARING = (
     "mean score mass on the classes S that share the patch's leading part, over patches whose part is shared by "
@@ -103,17 +102,17 @@ class Mass:
 def mass(subject: Subject, *, off: bool) -> Mass:
     """Score mass on the sharing classes, as a share of all mass or of the mass ``off`` the true class."""
     features, samples = subject.features, subject.samples
-    assert features.softmax is not None
+    softmax = features.required("softmax")
     target = subject.once(sharing).copy()
     size, classes = target.sum(1), target.shape[1]
     counted = (size >= 2) & (size < classes)
     points, own = np.arange(len(target)), truth(features)
     if off:
         target[points, own] = False
-    total = 1 - features.softmax[points, own] if off else np.ones(len(target))
+    total = 1 - softmax[points, own] if off else np.ones(len(target))
     by_chance = (size - 1) / (classes - 1) if off else size / classes
     return Mass(
-        samples.ratio(np.where(counted, (features.softmax * target).sum(1), 0), np.where(counted, total, 0)),
+        samples.ratio(np.where(counted, (softmax * target).sum(1), 0), np.where(counted, total, 0)),
         samples.ratio(np.where(counted, by_chance, 0), counted),
     )
 
@@ -130,10 +129,9 @@ def recovery(subject: Subject) -> Draws:
 def information(features: Features, words: Words, samples: HalfSamples, what: Int64, shows: NDArray[np.bool_]) -> Draws:
     """The adjusted mutual information of the words and ``what`` of the patches that show a part."""
     score = needs("sklearn.metrics").adjusted_mutual_info_score
-    assert features.softmax is not None
-    values = []
+    softmax, values = features.required("softmax"), []
     for row in samples.of_points(features.per_image):
-        some = words if row.all() else refitted(words, features.softmax[row])
+        some = words if row.all() else refitted(words, softmax[row])
         values.append(float(score(what[row][shows[row]], some.word_of[shows[row]])))
     return np.array(values)
 
@@ -142,7 +140,7 @@ def _of_classes(found: Found) -> dict[str, Measure]:
     analysis = found.analysis
     features, shows = analysis.features, found.once(leading) > 0
     by_class = information(features, analysis.words, found.samples.first(FEW), truth(features), shows)
-    return {"of word and class": measure(by_class)} | found.note("-aux", "-aux")
+    return {"of word and class": measure(by_class)}
 
 
 # --- claims
@@ -156,13 +154,13 @@ for _name, _definition, _off in ((NAMES[0], ON_SHARING, False), (NAMES[1], OFF_T
     register_claim(
         ClaimSpec(
             _name,
-            SHARED,
+            SHARED_PARTS,
             _definition,
             partial(mass, off=_off),
             (BLANK,),
+            shown=("-aux",),
             value=lambda result: result.share,
             beside=lambda found: {"chance": [found.own[0].chance] * len(found.own)},
-            notes=lambda found: found.note("-aux", "-aux"),
             missing=_missing,
         )
     )
@@ -170,10 +168,11 @@ for _name, _definition, _off in ((NAMES[0], ON_SHARING, False), (NAMES[1], OFF_T
 register_claim(
     ClaimSpec(
         NAMES[2],
-        ENTITIES,
+        WORDS,
         "adjusted mutual information of a patch's word and its leading part (1: words are parts; 0: chance)",
         recovery,
         (BLANK,),
+        shown=("-aux",),
         beside=lambda found: {"chance": [np.zeros_like(found.own[0])] * len(found.own)},
         notes=_of_classes,
         missing=_missing,

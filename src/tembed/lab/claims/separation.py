@@ -1,6 +1,6 @@
 """Does the block's output separate classes and super-classes, and not what comes before it? (§4.3, Fig. 5)"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -10,38 +10,40 @@ from tembed.common.arrays import Int64
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.compared_runs import BASELINE
 from tembed.lab.claims.claim import Measure
-from tembed.lab.claims.controls import BASELINE_MEANS, BLANK, INPUT, INPUT_MEANS, NO_EMBEDDING, RANDOM
-from tembed.lab.claims.half_samples import RANKED, Draws
+from tembed.lab.claims.controls import (
+    BASELINE_MEANS,
+    BLANK,
+    INPUT,
+    INPUT_MEANS,
+    NO_EMBEDDING,
+    PROJECTED,
+    RANDOM,
+)
+from tembed.lab.claims.half_samples import RANKED, Draws, measure
 from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
 from tembed.lab.claims.other_groupings import other_groupings
 from tembed.lab.claims.separability import K, Separability, numbers_of, separability
+from tembed.paper import SEPARATION
 
-PAPER = (
-    "the baseline's features before the last stage are scattered; animals and vehicles separate in the block, "
-    "not before it"
-)
-PURITY = "super-class purity"
-NAMES = ("class purity", PURITY, "super-class silhouette", "super-class probe")
-BEFORE = ("super-classes not separate in the block input", "super-classes not separate in the baseline")
+CLASS, PURITY, SILHOUETTE, PROBE = "class purity", "super-class purity", "super-class silhouette", "super-class probe"
 NO_OUTPUT = "the scores are not fed back (deep supervision), so there is no block output"
 NO_GROUPS = "the dataset has no super-classes and none were given"
-REMNANT = 0.1
-"""Super-classes count as separate if purity covers more than this share of the way from an untrained network to 1."""
-LIMIT = f"{100 * REMNANT:.0f} % of the way from untrained to 1"
+FURTHER = "a further measure of the same sentence"
 DEFINITIONS = {
-    "class purity": f"mean share of the {K} nearest patches from other images that show the patch's class",
-    "super-class purity": f"mean share of the {K} nearest patches from other images that show its super-class",
-    "super-class silhouette": (
+    CLASS: f"mean share of the {K} nearest patches from other images that show the patch's class",
+    PURITY: f"mean share of the {K} nearest patches from other images that show its super-class",
+    SILHOUETTE: (
         "mean of (b - a) / max(a, b), with a the mean distance of a patch to its super-class and b to the nearest "
         "other one; patches of its own image are left out; 0 means no separation"
     ),
-    "super-class probe": (
+    PROBE: (
         "share of the patches whose super-class is predicted correctly by a ridge regression fitted on the other half "
         "of the images (both halves in turn)"
     ),
 }
 
-CONTROLS = (INPUT, INPUT_MEANS, NO_EMBEDDING, BASELINE, BASELINE_MEANS, "-aux", "-1x1", RANDOM, BLANK)
+DESCRIPTIVE, MEANS = (INPUT, BASELINE, BLANK), (INPUT_MEANS, BASELINE_MEANS)
+MECHANISTIC = (NO_EMBEDDING, RANDOM, "-aux", "-1x1")
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,12 @@ def _others(found: Separability, others: Int64 | None) -> dict[str, NDArray[np.f
     assert found.other_probes is not None
     draws = min(RANKED + 1, len(found.joint))
     purities = np.stack([found.purity(grouping)[:draws] for grouping in others], 1)
-    return {NAMES[1]: purities, NAMES[2]: found.other_silhouettes, NAMES[3]: found.other_probes}
+    return {PURITY: purities, SILHOUETTE: found.other_silhouettes, PROBE: found.other_probes}
 
 
 def _number(name: str, result: Separation) -> Draws:
-    return result.numbers[name]
+    """The draws of a measure; without super-classes, those of class purity instead of super-class purity."""
+    return result.numbers.get(name, result.numbers[CLASS])
 
 
 def _ranked(name: str, found: Found) -> dict[str, list[NDArray[np.float64]]]:
@@ -87,19 +90,28 @@ def _chance(name: str, found: Found) -> dict[str, Measure]:
     """What a measure gives by chance."""
     samples, group_of = found.samples, found.analysis.group_of
     share = np.bincount(samples.labels, minlength=samples.classes) / len(samples.labels)
-    levels = {"class purity": float(np.square(share).sum())}
-    if group_of is not None:
-        by_group = np.bincount(group_of, share)
-        levels |= {PURITY: float(np.square(by_group).sum()), "super-class probe": float(by_group.max())}
+    by_group = share if group_of is None or name == CLASS else np.bincount(group_of, share)
+    levels = {CLASS: float(np.square(by_group).sum()), PROBE: float(by_group.max())}
+    levels[PURITY] = levels[CLASS]
     return {"chance level": Measure(levels[name])} if name in levels else {}
 
 
-def _limit(found: Found) -> dict[str, list[Draws]]:
-    """Above it, the super-classes count as separate."""
+def _way(found: Found) -> Measure:
+    """How far the purity is on the way from untrained networks, or from chance if that is more, to 1."""
     floor = found.samples.constant(_chance(PURITY, found)["chance level"].value)
-    if untrained := [one.numbers[PURITY] for one in found.of(BLANK)]:
+    if untrained := [_number(PURITY, one) for one in found.of(BLANK)]:
         floor = np.maximum(floor, np.mean(untrained, axis=0))
-    return {LIMIT: [floor + REMNANT * (1 - floor)] * len(found.own)}
+    return measure((_number(PURITY, found.own[0]) - floor) / (1 - floor))
+
+
+def _on_the_way(found: Found) -> str:
+    way = _way(found)
+    between = "" if way.low is None or way.high is None else f" [{way.low:.0%}, {way.high:.0%}]"
+    return f"the paper names no limit; purity is {way.value:.0%}{between} of the way from untrained networks to 1"
+
+
+def _definition(analysis: Analysis) -> str:
+    return DEFINITIONS[CLASS if analysis.group_of is None else PURITY]
 
 
 def _no_output(analysis: Analysis) -> str | None:
@@ -110,33 +122,54 @@ def _no_groups(analysis: Analysis) -> str | None:
     return _no_output(analysis) or (NO_GROUPS if analysis.group_of is None else None)
 
 
-for _name in NAMES:
+_purity = ClaimSpec(
+    "separation behind the block",
+    SEPARATION,
+    _definition,
+    separation,
+    DESCRIPTIVE,
+    shown=MEANS,
+    value=partial(_number, PURITY),
+    ranked=partial(_ranked, PURITY),
+    notes=partial(_chance, PURITY),
+    missing=_no_output,
+)
+register_claim(_purity)
+register_claim(
+    replace(
+        _purity,
+        name="separation by the class vectors",
+        controls=MECHANISTIC,
+        part="mechanistic",
+        shown=(PROJECTED,),
+        ranked=lambda found: {},
+    )
+)
+for _space in (INPUT, BASELINE):
+    register_claim(
+        replace(
+            _purity,
+            name=f"separation in the {_space}",
+            controls=(),
+            part="not before",
+            shown=(BLANK,),
+            no_verdict=_on_the_way,
+            ranked=lambda found: {},
+            of=_space,
+        )
+    )
+for _name in (CLASS, SILHOUETTE, PROBE):
     register_claim(
         ClaimSpec(
             _name,
-            PAPER,
+            SEPARATION,
             DEFINITIONS[_name],
             separation,
-            CONTROLS,
+            shown=(*DESCRIPTIVE, *MEANS, *MECHANISTIC, PROJECTED),
+            no_verdict=FURTHER,
             value=partial(_number, _name),
             ranked=partial(_ranked, _name),
             notes=partial(_chance, _name),
-            missing=_no_output if _name == "class purity" else _no_groups,
-        )
-    )
-
-for _name, _space in zip(BEFORE, (INPUT, BASELINE), strict=True):
-    register_claim(
-        ClaimSpec(
-            _name,
-            PAPER,
-            f"super-class purity before the block; the limit is {REMNANT:.0%} of the way from untrained networks (or "
-            "chance, if that is higher) to 1",
-            separation,
-            value=partial(_number, PURITY),
-            beside=_limit,
-            missing=_no_groups,
-            of=_space,
-            less=True,
+            missing=_no_output if _name == CLASS else _no_groups,
         )
     )

@@ -1,5 +1,6 @@
 """The analysis on disk: ``claims.json``, and a report with figures in Markdown and as one HTML page."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,18 +32,25 @@ from tembed.lab.report.unit_elements import unit_elements
 TITLE = "What the block sees"
 UNITS_TITLE = "What BN-ReLU does"
 """For a network without patch scores."""
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "unclear")
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "unclear", "no verdict")
 HOW = (
-    "Each claim is measured beside controls: what the same measure gives where the claim should be false. For these "
-    "weights, a claim holds if its number is ahead of every control on half-samples of the test images; 95 % intervals "
-    "cover the choice of images. For the method, the same is asked over trained seeds. Both are corrected for the "
-    "number of claims (Holm)."
+    "Each claim is a part of a sentence of the paper: descriptive (something is so), mechanistic (what causes it), or "
+    "not before (it is not so before the block). It is measured beside controls: what the same measure gives where the "
+    "claim should be false. For these weights, a claim holds if its number is ahead of every control on half-samples "
+    "of the test images; 95 % intervals cover the choice of images. For the method, the same is asked over trained "
+    "seeds. Both are corrected for the number of claims (Holm). Other controls are only shown, and a claim that the "
+    "paper does not make, or that cannot fail, gets no verdict."
 )
+OTHER = "other"
+"""What stands in place of a sentence for a claim that names none."""
 FIRST_LOOK = (
     "This is a first look (--fast-maps), with few images and with t-SNE of a part of the patches: intervals are wide, "
     "and more claims are unclear than in a full analysis."
 )
-LEGEND = "The measured value and its controls, with 95 % intervals. Hollow dots: controls that are not beaten."
+LEGEND = (
+    "The measured value and its controls, with 95 % intervals. Hollow dots: controls that are not beaten. Crosses: "
+    "controls that are only shown."
+)
 
 
 def default_out(source: str) -> Path:
@@ -131,12 +139,28 @@ def introduction(analysis: Analysis) -> list[Element]:
 
 
 def verdict_table(claims: Sequence[Claim]) -> Table:
-    """Both verdicts of each claim that was measured; the README's table is this one."""
-    measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
-    rows = tuple(
-        (claim.name, f"{claim.weights.verdict}: {claim.weights.why}", _brief(claim.method)) for claim in measured
-    )
-    return Table(("claim", "for these weights", "for the method"), rows)
+    """Both verdicts of each claim that was measured, by sentence and part; the README's table is this one.
+
+    Claims of earlier versions have no sentence; then a table has no columns for it.
+    """
+    rows = []
+    for group in by_sentence([claim for claim in claims if claim.was_measured]):
+        for claim in group:
+            sentence = (claim.sentence or OTHER) if claim is group[0] else ""
+            weights = f"{claim.weights.verdict}: {claim.weights.why}"
+            method = "" if claim.weights.verdict == "no verdict" else _brief(claim.method)
+            rows.append((sentence, claim.part, claim.name, weights, method))
+    header = ("sentence", "part", "claim", "for these weights", "for the method")
+    first = 0 if any(claim.sentence for claim in claims) else 2
+    return Table(header[first:], tuple(row[first:] for row in rows))
+
+
+def by_sentence(claims: Sequence[Claim]) -> list[list[Claim]]:
+    """The claims in groups with the same sentence, and those that are not the paper's by their text."""
+    found: dict[str, list[Claim]] = {}
+    for claim in claims:
+        found.setdefault(claim.sentence or claim.paper, []).append(claim)
+    return list(found.values())
 
 
 def _brief(judgement: Judgement) -> str:
@@ -145,14 +169,17 @@ def _brief(judgement: Judgement) -> str:
 
 
 def claim_elements(claims: Sequence[Claim]) -> list[Element]:
-    """A table of the verdicts, a dot plot for each claim with its numbers folded below, and what was not measured."""
-    measured = [claim for claim in claims if claim.weights.verdict != "not measured"]
-    missing = [claim for claim in claims if claim.weights.verdict == "not measured"]
+    """A table of the verdicts, each sentence with its claims and their dot plots, and what was not measured."""
+    measured = [claim for claim in claims if claim.was_measured]
+    missing = [claim for claim in claims if not claim.was_measured]
     counts = {verdict: sum(claim.weights.verdict == verdict for claim in measured) for verdict in VERDICTS}
     summary = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     found: list[Element] = [Text(HOW), Text(f"Verdicts for these weights: {summary}."), verdict_table(claims)]
-    for number, claim in enumerate(measured, 1):
-        found += _one_claim(claim, f"claim-{number}")
+    numbers = itertools.count(1)
+    for group in by_sentence(measured):
+        found += [Heading(group[0].sentence or OTHER, 3), Text(f"The paper: {group[0].paper}.")]
+        for claim in group:
+            found += _one_claim(claim, f"claim-{next(numbers)}")
     if missing:
         lines = tuple(f"{claim.name}. The paper: {claim.paper}. {claim.weights.why}." for claim in missing)
         found.append(Details(f"{len(missing)} claims that were not measured", (Items(lines),)))
@@ -160,29 +187,25 @@ def claim_elements(claims: Sequence[Claim]) -> list[Element]:
 
 
 def _one_claim(claim: Claim, file: str) -> list[Element]:
-    """A claim: the paper's sentence, both verdicts, the dot plot, and the numbers."""
-    verdicts = Items(
-        (
-            f"For these weights, it {_says(claim.weights)}",
-            f"For the method, it {_says(claim.method)}",
-        )
-    )
+    """A claim: both verdicts, the dot plot, and the numbers."""
+    verdicts = [f"For these weights, it {_says(claim.weights)}", f"For the method, it {_says(claim.method)}"]
+    if claim.weights.verdict == "no verdict":
+        verdicts = [f"No verdict: {claim.weights.why}."]
     rows: list[tuple[str, str, str, str]] = []
     if claim.value is not None:
         rows.append(("measured", str(claim.value), "", ""))
-    rows += [
-        (control.name, str(control.value), control.difference.signed(), f"{control.p:.2g}")
-        for control in claim.controls
-    ]
+    for control in (*claim.controls, *claim.shown):
+        title = control.title if control in claim.controls else f"only shown: {control.title}"
+        rows.append((title, str(control.value), control.difference.signed(), f"{control.p:.2g}"))
     rows += [(f"not a control: {name}", str(value), "", "") for name, value in claim.notes.items()]
     elements: list[Element] = [Text(f"Measured: {claim.definition}.")]
     if rows:
         elements.append(Table(("", "value", "ahead by", "p"), tuple(rows)))
-    drawn = [Picture(file, dot_plot(claim), LEGEND)] if claim.value is not None and claim.controls else []
+    has_plot = claim.value is not None and (claim.controls or claim.shown)
+    drawn = [Picture(file, dot_plot(claim), LEGEND)] if has_plot else []
     return [
-        Heading(claim.name, 3),
-        Text(f"The paper: {claim.paper}."),
-        verdicts,
+        Heading(f"{claim.name} ({claim.part})", 4),
+        Items(tuple(verdicts)),
         *drawn,
         Details("Numbers", tuple(elements)),
     ]

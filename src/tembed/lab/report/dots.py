@@ -16,20 +16,23 @@ LONGEST = 34
 def dot_plot(claim: Claim) -> str:
     """An SVG with the value on top, in the block's colour, and a row for each control, the strongest first.
 
-    A control that is beaten is a grey dot, one that is not is a hollow dot. The dashed line marks the value.
+    A control that is beaten is a grey dot, one that is not is a hollow dot. Below them, controls that are only shown
+    are crosses. The dashed line marks the value.
     """
     assert claim.value is not None
     matplotlib = needs("matplotlib")
-    rows: list[tuple[str, Measure, bool]] = [("measured", claim.value, True)]
-    strongest = sorted(claim.controls, key=lambda control: control.difference.value)
-    rows += [(control.name, control.value, control.beaten) for control in strongest]
+    rows: list[tuple[str, Measure, str]] = [("measured", claim.value, "full")]
+    for controls in (claim.controls, claim.shown):
+        for control in sorted(controls, key=lambda control: control.difference.value):
+            style = "cross" if controls is claim.shown else "full" if control.beaten else "hollow"
+            rows.append((control.title, control.value, style))
     names = [textwrap.fill(name, LONGEST) for name, _, _ in rows]
     lines = sum(name.count("\n") + 1 for name in names)
     with matplotlib.rc_context(STYLE | {"font.size": 9}):
         figure = needs("matplotlib.figure").Figure((WIDTH, MARGIN + ROW * lines), layout="constrained")
         axes = figure.add_subplot()
-        for place, (_, measure, beaten) in enumerate(rows):
-            _dot(axes, place, measure, BLOCK if place == 0 else BASELINE, filled=beaten)
+        for place, (_, measure, style) in enumerate(rows):
+            _dot(axes, place, measure, BLOCK if place == 0 else BASELINE, style)
         axes.axvline(claim.value.value, color=BLOCK, linewidth=0.8, linestyle=(0, (3, 3)), zorder=0)
         axes.set_yticks(range(len(rows)), names)
         axes.get_yticklabels()[0].set_color(BLOCK)
@@ -37,12 +40,12 @@ def dot_plot(claim: Claim) -> str:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color="#dde3ea")
-        axes.set_xlabel("claimed: less than every control" if claim.less else "claimed: more than every control")
+        axes.set_xlabel("claimed: more than every control" if claim.controls else "")
         return to_svg(figure, f"{claim.name}: the measured value and its controls")
 
 
-def _dot(axes: Any, place: int, measure: Measure, colour: str, *, filled: bool) -> None:
+def _dot(axes: Any, place: int, measure: Measure, colour: str, style: str) -> None:
     if measure.low is not None:
         axes.plot([measure.low, measure.high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
-    face = colour if filled else "white"
-    axes.plot([measure.value], [place], "o", color=colour, markersize=5.5, markerfacecolor=face, markeredgewidth=1.4)
+    face, mark = "white" if style == "hollow" else colour, "x" if style == "cross" else "o"
+    axes.plot([measure.value], [place], mark, color=colour, markersize=5.5, markerfacecolor=face, markeredgewidth=1.4)
