@@ -105,5 +105,5 @@ def test_a_result_that_makes_no_sense_is_one_line(run: GridRun, result: Any) -> 
 
 def test_nested_lines_of_metrics_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"metrics.jsonl is damaged"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl is missing or damaged"):
         _ = Run(tmp_path).metrics
