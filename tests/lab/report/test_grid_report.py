@@ -300,12 +300,14 @@ def test_the_page_fits_a_phone_and_needs_no_other_file(put: Put, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("right", "listed", "good"), [(10, 10, True), (10, 11, False), (10, 10_000, False)], ids=["good", "other", "longer"]
+    ("right", "listed", "good"),
+    [(10, 10, True), (10, 11, False), (10, 10_000, False), (10, -1, False)],
+    ids=["good", "other", "longer", "damaged"],
 )
 def test_the_listed_images_must_make_the_accuracy(right: int, listed: int, good: bool, put: Put) -> None:
     path = put(Recipe("rn26", "cifar10"), 50.0, test_images=20)
     value = json.loads(path.read_text())
-    value["result"]["test"]["correct"] = pack_correct(np.arange(max(20, listed)) < listed)
+    value["result"]["test"]["correct"] = "?" if listed < 0 else pack_correct(np.arange(max(20, listed)) < listed)
     path.write_text(json.dumps(value))
     found = read_runs([path.parent])
     assert len(found.records) == int(good)

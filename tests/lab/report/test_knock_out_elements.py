@@ -46,7 +46,7 @@ def test_deep_supervision_shows_its_gradients_only() -> None:
 
 
 def test_the_figure_shows_the_epochs_that_logged_the_share(tmp_path: Path) -> None:
-    history = [{"epoch": 1, "variance_share": 0.2}, {"epoch": 2, "variance_share": 0.1}]
+    history = [{"epoch": n, "val_accuracy": 0.5, "variance_share": 0.3 - 0.1 * n} for n in (1, 2)]
     assert "figures/vital-signs.svg" in to_markdown(knock_out_elements(SIGNS, history))
     for nothing in (history[:1], [{"epoch": 1, "variance_share": None}], []):
         assert "figures/" not in to_markdown(knock_out_elements(SIGNS, nothing))

@@ -113,10 +113,10 @@ def _record(value: dict[str, Any], source: Path) -> Record:
 def _correct(result: dict[str, Any]) -> NDArray[np.bool_] | None:
     if "correct" not in result["test"]:
         return None
-    images = int(result["test"]["images"])
+    images = result["test"]["images"]
     correct = unpack_correct(str(result["test"]["correct"]), images)
-    if correct.sum() != round(float(result["test_accuracy"]) * images):
-        raise ValueError("the test images that it lists as correct do not make its accuracy")
+    if correct.sum() != round(result["test_accuracy"] * images):
+        raise TembedError("the test images that it lists as correct do not make its accuracy")
     return correct
 
 

@@ -51,10 +51,13 @@ def pack_correct(correct: NDArray[np.bool_]) -> str:
 
 
 def unpack_correct(text: str, images: int) -> NDArray[np.bool_]:
-    """What `pack_correct` was given. Raises `ValueError` if it is not of this many images."""
-    packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    """What `pack_correct` was given. Raises `TembedError` if it is not of this many images."""
+    try:
+        packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    except ValueError as error:
+        raise TembedError(f"its list of correct test images is damaged ({error})") from None
     if len(packed) != -(-images // 8):
-        raise ValueError(f"it lists {8 * len(packed)} images instead of {images}")
+        raise TembedError(f"it lists {8 * len(packed)} test images instead of {images}")
     return np.unpackbits(packed, count=images).astype(bool)
 
 
