@@ -58,6 +58,14 @@ def test_a_block_that_separates_holds_in_both_parts(found: dict[str, Claim]) -> 
         assert {*controls[BEHIND], *controls[BY_VECTORS], *means, *shown[BY_VECTORS]} <= set(shown[name])
 
 
+def test_a_verdict_names_the_controls_that_were_not_given(found: dict[str, Claim]) -> None:
+    assert found[BEHIND].not_given == ()
+    assert "not compared" not in found[BEHIND].weights.why
+    assert found[BY_VECTORS].not_given == ("-aux", "-1x1")
+    for judgement in (found[BY_VECTORS].weights, found[BY_VECTORS].method):
+        assert judgement.why.endswith("; not compared with -aux, -1x1, which were not given")
+
+
 def test_before_such_a_block_nothing_is_separate(found: dict[str, Claim]) -> None:
     for name in BEFORE:
         assert (found[name].weights.verdict, found[name].part) == ("no verdict", "not before")

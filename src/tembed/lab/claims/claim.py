@@ -135,8 +135,8 @@ class Claim:
 
     ``sentence``: the key of the paper's sentence, "" for a claim that is not the paper's. ``part``: which part of it
     this is. ``shown``: controls without influence. ``undefined``: the names of controls that are undefined on these
-    images. ``over_seeds``: the claim's number for each seed. ``refuted``: for each seed, a reason why the claim fails
-    whatever its number.
+    images. ``not_given``: those of whose kind no network was given. ``over_seeds``: the claim's number for each seed.
+    ``refuted``: for each seed, a reason why the claim fails whatever its number.
     """
 
     name: str
@@ -151,6 +151,7 @@ class Claim:
     part: Part = "descriptive"
     shown: tuple[Control, ...] = ()
     undefined: tuple[str, ...] = ()
+    not_given: tuple[str, ...] = ()
     over_seeds: tuple[float, ...] = ()
     refuted: tuple[str | None, ...] = ()
 
@@ -175,7 +176,7 @@ def read_claim(found: Mapping[str, Any]) -> Claim:
     known |= {key: Judgement(**found[key]) for key in ("weights", "method")}
     known["value"] = None if found["value"] is None else Measure(**found["value"])
     known["notes"] = {name: Measure(**one) for name, one in found["notes"].items()}
-    known |= {key: tuple(found.get(key, ())) for key in ("undefined", "over_seeds", "refuted")}
+    known |= {key: tuple(found.get(key, ())) for key in ("undefined", "not_given", "over_seeds", "refuted")}
     return Claim(**known)
 
 
@@ -213,6 +214,9 @@ def with_verdicts(claim: Claim) -> Claim:
     reasons = [reason for reason in claim.refuted if reason]
     if reasons and method.verdict == "holds":
         method = Judgement("does not hold", f"in {len(reasons)} of {len(claim.refuted)} seeds, {reasons[0]}")
+    if claim.not_given:
+        note = f"; not compared with {', '.join(claim.not_given)}, which were not given"
+        weights, method = (replace(one, why=one.why + note) for one in (weights, method))
     return replace(claim, weights=weights, method=method)
 
 

@@ -216,6 +216,7 @@ class Measuring:
             notes={name: note for name, note in spec.notes(found).items() if np.isfinite(note.value)},
             shown=tuple(one for one in shown if is_defined(one)),
             undefined=tuple(one.name for one in judged if not is_defined(one)),
+            not_given=tuple(self.not_given(spec)),
             over_seeds=tuple(float(draws[0]) for draws in first),
             refuted=tuple(spec.refuted(result) for result in own),
         )
@@ -251,6 +252,13 @@ class Measuring:
                 found.setdefault(name, []).append([value(result) for result in draws])
         paired, pooled = control.kind == _own(spec).kind, control.kind in RANDOM_KINDS
         return [Rival(name, numbers, paired, pooled) for name, numbers in found.items()]
+
+    def not_given(self, spec: ClaimSpec) -> Iterator[str]:
+        """The controls that would count for a claim's verdict, but of whose kind there is no network."""
+        for control in controls_of(spec):
+            missing = control.constant is None and not len(self.networks(spec, control))
+            if missing and control.name not in spec.shown:
+                yield control.name
 
     def networks(self, spec: ClaimSpec, control: ControlSpec) -> Sequence[Any]:
         """The networks of the kind that a control is measured on."""
