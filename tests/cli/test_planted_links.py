@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.datasets import store_world
+from support.grids import ONE
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
@@ -111,19 +112,9 @@ def test_no_command_writes_through_a_link(
                 assert REFUSED in capsys.readouterr().err, path
 
 
-GRID = """
-preset = "fast"
-data = "dots"
-model = "rn20"
-epochs = 1
-batch_size = 10
-train_images = 10
-"""
-
-
 @pytest.mark.process
 def test_no_grid_writes_through_a_link(here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.toml").write_text(GRID)
+    Path("mine.toml").write_text(ONE)
     line, outside = ["grid", "mine.toml", "--threads", "1", "--quiet"], tmp_path / "outside"
     assert main(line) == 0
     (run,) = here.glob("runs/rn20*")

@@ -16,6 +16,15 @@ model = "rn26-embed"
 epochs = 5
 batch_size = 10
 """
+ONE = """
+preset = "fast"
+data = "dots"
+model = "rn20"
+epochs = 1
+batch_size = 10
+train_images = 10
+"""
+"""A grid of a single run, of one step."""
 TIMEOUT = 600
 
 

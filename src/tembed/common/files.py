@@ -167,13 +167,18 @@ def explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-# --- code that is loaded later
+# --- the user's cache
+
+
+def user_cache() -> Path:
+    """``$XDG_CACHE_HOME``, else ``~/.cache``. Raises `RuntimeError` if there is no home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def private_folder(name: str) -> Path | None:
     """The folder ``tembed/name`` of the user's cache, if only this user (or root) can put files there."""
     with suppress(RuntimeError, OSError):  # there is no home, or it cannot be written
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed" / name
+        folder = user_cache() / "tembed" / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_ours(folder, stat.S_ISDIR):
             return folder

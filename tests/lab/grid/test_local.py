@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.grids import MINE, TIMEOUT, left_by, runs_of, start_grid, wait_until_training
+from support.grids import MINE, ONE, TIMEOUT, left_by, runs_of, start_grid, wait_until_training
 from support.kills import starts
 
 from tembed.cli.main import main
@@ -86,16 +86,6 @@ def test_a_second_ctrl_c_kills_workers_that_do_not_stop(mine: Path, tmp_path: Pa
     assert grid.returncode == 128 + signal.SIGINT, errors
     assert "2 are unfinished; run the same command again to continue" in output
     assert not any(run.in_use() for run in locate_runs(load_grid(str(mine)).recipes, out)), "a worker is alive"
-
-
-ONE = """
-preset = "fast"
-data = "dots"
-model = "rn20"
-epochs = 1
-batch_size = 10
-train_images = 10
-"""
 
 
 @pytest.mark.process

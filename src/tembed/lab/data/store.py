@@ -24,7 +24,7 @@ import numpy as np
 from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
-from tembed.common.files import FORBIDDEN, FULL, Lock, is_part, locked, read_file, sync_folder, write_json
+from tembed.common.files import FORBIDDEN, FULL, Lock, is_part, locked, read_file, sync_folder, user_cache, write_json
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
@@ -43,7 +43,7 @@ def default_root() -> Path:
     """``$TEMBED_DATA``, else ``tembed`` in the user's cache folder."""
     if given := os.environ.get("TEMBED_DATA"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed"
+    return user_cache() / "tembed"
 
 
 @dataclass(frozen=True)

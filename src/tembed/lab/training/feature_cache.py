@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.errors import TembedError
-from tembed.common.files import InUse, explained, locked, make_folder, read_json, sync_folder, write_json
+from tembed.common.files import InUse, explained, locked, make_folder, read_json, sync_folder, user_cache, write_json
 
 HALF = np.dtype(np.float16)
 RESERVE = 2**28
@@ -30,7 +30,7 @@ def cache_root() -> Path:
     """``$TEMBED_CACHE``, else ``tembed-features`` in the user's cache folder."""
     if given := os.environ.get("TEMBED_CACHE"):
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tembed-features"
+    return user_cache() / "tembed-features"
 
 
 def entry_key(about: dict[str, Any]) -> str:
