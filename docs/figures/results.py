@@ -1,62 +1,61 @@
 """Write docs/results.md from the run files in results/: python docs/figures/results.py
 
 The opening above the comment is written by hand. Below it stand the vital signs (results/vital, by
-benchmarks/vital_signs.py), the claims about features over seeds (`tembed analyze --also`) and what `tembed report` says
-about results/*.json.
+benchmarks/vital_signs.py) and four sections of `tembed report results`.
 """
 
 import json
+import math
 import shutil
+import statistics
 import tempfile
 import textwrap
 from pathlib import Path
+from typing import Any
+
+import scipy.stats
 
 from tembed.lab.analysis.knock_outs import p_text
-from tembed.lab.claims.claim import read_claim
 from tembed.lab.grid.records import read_runs
-from tembed.lab.report.analysis_report import verdict_table
 from tembed.lab.report.document import Element, Heading, Table, Text, to_markdown, write_document
 from tembed.lab.report.grid_report import report_elements
 
 ROOT = Path(__file__).parents[2]
 PAGE, RESULTS, FIGURES = ROOT / "docs" / "results.md", ROOT / "results", Path(__file__).parent / "results"
-SEEDS = RESULTS / "analysis" / "rn26-embed-cifar10-fast-8epochs.json"
+SEEDS = tuple(f"rn26-embed-cifar10-fast-{seed}" for seed in range(3))
+SHOWN = ("Table 1: test accuracy", "Block against baseline", "Lambda (Fig. 4)", "Maximizers (Fig. 3)")
 COMMENT = "<!-- Below this line the page is written by docs/figures/results.py. -->\n"
 WIDTH = 100
 
 
 def vital_signs() -> list[Element]:
-    """What each network with a block loses without a part of it."""
-    rows = []
-    for path in sorted((RESULTS / "vital").glob("*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        if found["share"] is None:
-            continue
-        outs = found["knock_outs"]
-        costs = [f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in outs.values()]
-        share, intact = f"{100 * found['share']:.1f} %", f"{100 * found['accuracy']:.2f}"
-        rows.append((path.stem, share, f"{found['images']:,}", intact, *costs))
-    header = ("run", "share of f'", "test images", "intact, %", *outs)
+    """What each network with a block loses without a part of it, and the mean over the seeds of one recipe."""
+    found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted((RESULTS / "vital").glob("*.json"))}
+    found = {name: one for name, one in found.items() if one["share"] is not None}
+    names = list(next(iter(found.values()))["knock_outs"])
+    rows: list[tuple[str, ...]] = []
+    for name, one in found.items():
+        costs = [f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in one["knock_outs"].values()]
+        share, intact = f"{100 * one['share']:.1f} %", f"{100 * one['accuracy']:.2f}"
+        rows.append((name, share, f"{one['images']:,}", intact, *costs))
+    seeds = [found[name] for name in SEEDS]
+    rows.append((f"mean of {len(seeds)} seeds of fast", "", "", "", *(pooled(seeds, name) for name in names)))
     words = (
         "The share of the variance that f' has in what the block writes, and the points that the head loses on the "
-        "same test images if a part of the block is replaced (docs/vital-signs.md). p: paired over images."
+        "same test images if a part of the block is replaced (docs/vital-signs.md). p: paired over images. Last row: "
+        "± is the error over images, and p is the two-sided t-test of the three costs over seeds."
     )
+    header = ("run", "share of f'", "test images", "intact, %", *names)
     return [Heading("Is the block at work?"), Text(words), Table(header, tuple(rows))]
 
 
-def feature_claims() -> list[Element]:
-    """The claims of `tembed analyze` over three seeds of each network."""
-    found = json.loads(SEEDS.read_text("utf-8"))
-    counts = {kind: len(sources) for kind, sources in found["seeds"].items()}
-    claims = [read_claim(one) for one in found["claims"]]
-    words = (
-        f"The claims of docs/analysis.md for {counts['run']} seeds of RN26-Ours beside {counts['baseline']} of RN26, "
-        f"{counts['aux']} of RN26-aux and {counts['one_by_one']} of rn26-1x1, after 8 epochs of the fast preset; "
-        f"seed 0 of the first two in half precision ({found['images']:,} test images, {found['points']:,} patches; "
-        f'{SEEDS.relative_to(ROOT)}). "For these weights" means seed 0. OLD RULES: this file was written before the '
-        "rules of docs/analysis.md. It has no numbers of single seeds, so the verdicts cannot be computed again."
-    )
-    return [Heading("Claims over seeds"), Text(words), verdict_table(claims)]
+def pooled(seeds: list[dict[str, Any]], name: str) -> str:
+    """The mean cost of one knock-out over seeds, its error over images, and the t-test over seeds."""
+    outs = [seed["knock_outs"][name] for seed in seeds]
+    costs = [100 * out["cost"] for out in outs]
+    error = 100 * math.hypot(*(out["noise"] for out in outs)) / len(outs)
+    p = scipy.stats.ttest_1samp(costs, 0).pvalue
+    return f"{statistics.mean(costs):+.2f} ± {error:.2f} ({p_text(p)})"
 
 
 def wrapped(line: str) -> str:
@@ -66,16 +65,26 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, WIDTH, subsequent_indent="  " if line.startswith("- ") else "", break_on_hyphens=False)
 
 
+def report() -> list[Element]:
+    """The sections `SHOWN` of what `tembed report results` says."""
+    shown, elements = False, []
+    for element in report_elements(read_runs([RESULTS])):
+        if isinstance(element, Heading) and element.level <= 2:
+            shown = element.text in SHOWN
+        elements += [element] if shown else []
+    return elements
+
+
 def generated() -> str:
     """The part of the page below the comment."""
-    elements = [*vital_signs(), *feature_claims(), *report_elements(read_runs([RESULTS]))[1:]]
+    elements = [*vital_signs(), *report()]
     text = to_markdown(elements).replace(f"{ROOT}/", "").replace("(figures/", "(figures/results/")
     return "\n".join(map(wrapped, text.splitlines())) + "\n"
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        write_document(report_elements(read_runs([RESULTS])), Path(folder), "")
+        write_document(report(), Path(folder), "")
         shutil.rmtree(FIGURES, ignore_errors=True)
         shutil.copytree(Path(folder) / "figures", FIGURES)
     opening = PAGE.read_text("utf-8").partition(COMMENT)[0]

@@ -47,6 +47,8 @@ def training_curves(cells: list[Cell]) -> list[Element]:
         if len(cell.curve("val_accuracy")) > 1:
             groups.setdefault((cell.regime, cell.measured_on), []).append(cell)
     for number, group in enumerate(groups.values(), 1):
+        recipe = group[0].recipe
+        elements.append(Heading(f"{data_title(recipe.data)}, {describe(recipe)}", 3))
         elements += _figure(ACCURACY, number, group, colours)
         elements.append(_validation(group))
         folded = [figure for quantity in FOLDED for figure in _figure(quantity, number, group, colours)]
@@ -90,9 +92,7 @@ def _figure(quantity: Quantity, number: int, cells: list[Cell], colours: dict[st
             has_training = True
     if not series:
         return []
-    recipe = cells[0].recipe
     images = "Thick: validation images. Thin: training images." if has_training else "Validation images."
-    where = f"{data_title(recipe.data)}, {describe(recipe)}"
-    caption = f"{where}: {quantity.title} after each epoch, mean over the seeds. {images}"
+    caption = f"{quantity.title[0].upper()}{quantity.title[1:]} after each epoch, mean over the seeds. {images}"
     svg = chart(series, "epoch", quantity.y_label, from_zero=quantity.from_zero)
     return [Picture(f"{quantity.name}-{number}", svg, caption)]

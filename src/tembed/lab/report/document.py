@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with its caption. ``content``: the text of an SVG, or the bytes of a PNG."""
+    """A picture with its caption below it. ``content``: the text of an SVG, or the bytes of a PNG."""
 
     name: str
     content: str | bytes
@@ -171,8 +171,8 @@ def _markdown(element: Element) -> str:
             cells = [tuple(map(_escaped, header)), ("---",) * len(header)]
             cells += [tuple(map(_cell, row)) for row in rows]
             return "\n".join(f"| {' | '.join(row)} |" for row in cells)
-        case Picture(_, _, caption):
-            return f"![{_inside(caption)}]({element.path})\n\n{_paragraph(caption)}"
+        case Picture(name, _, caption):
+            return f"![{_inside(name)}]({element.path})\n\n{_paragraph(caption)}"
         case Details(summary, elements):
             inside = "\n\n".join(map(_markdown, elements))
             title = html.escape(" ".join(summary.split()))

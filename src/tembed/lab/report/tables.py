@@ -66,8 +66,10 @@ def table1(regimes: Regimes) -> list[Element]:
         if warning := caution(cells):
             elements.append(Text(warning))
         groups = by_data(cells)
-        for data in datasets_to_show(groups):
-            elements += _table(data, groups.get(data, {}))
+        shown = datasets_to_show(groups)
+        elements += [element for data in shown if data in groups for element in _table(data, groups[data])]
+        if absent := [data_title(data) for data in shown if data not in groups]:
+            elements.append(Text(f"Missing altogether: {', '.join(absent)}."))
     return elements if regimes else []
 
 
@@ -88,23 +90,20 @@ def caution(cells: list[Cell]) -> str:
 
 
 def _table(data: str, cells: dict[str, Cell]) -> list[Element]:
-    if not cells:
-        return [Text(f"{data_title(data)}: {MISSING}, all {len(LABELS)} cells.")]
-    rows = []
+    """The measured cells of one dataset beside the paper's, and a line that names the networks without a run."""
     control = {PARAMETERS_ONLY: f"{PARAMETERS_ONLY} (our control)"} if PARAMETERS_ONLY in cells else {}
+    rows, absent = [], []
     for model, label in (LABELS | control).items():
         cell, paper = cells.get(model), ACCURACY.get((model, data))
-        if cell is None and paper is None:
-            continue
-        printed = "-" if paper is None else f"{paper:.2f}"
         if cell is None:
-            rows.append((label, MISSING, printed, "-", "0", "-"))
+            absent += [] if paper is None else [f"{label} ({paper:.2f})"]
             continue
         sample = cell.sample
-        difference = "-" if paper is None else f"{sample.mean - paper:+.2f}"
+        printed, difference = ("-", "-") if paper is None else (f"{paper:.2f}", f"{sample.mean - paper:+.2f}")
         rows.append((label, score(sample), printed, difference, str(sample.n), str(cell.recipe.epochs)))
     header = ("network", "measured", "paper", "difference", "n", "epochs")
-    return [Heading(data_title(data), 4), Table(header, tuple(rows))]
+    elements: list[Element] = [Heading(data_title(data), 4), Table(header, tuple(rows))]
+    return [*elements, Text(f"Missing (the paper's number): {', '.join(absent)}.")] if absent else elements
 
 
 def block_against_baseline(cells: list[Cell]) -> list[Element]:
