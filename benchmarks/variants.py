@@ -60,7 +60,7 @@ def network(num_classes: int, input_size: int, *, block: type[FeatureEmbedding],
     model = resnet(num_classes, input_size, units=2, block=block, **options)
     made = model.block
     assert isinstance(made, FeatureEmbedding)
-    assert made.shortcut is not None
+    assert isinstance(made.shortcut, nn.Conv2d)
     if isinstance(made, IdentityShortcut):  # the network initialises all convolutions after the block is made
         nn.init.dirac_(made.shortcut.weight)
     if isinstance(made, LongValues):

@@ -1,6 +1,7 @@
 """The block (§3.3) with every option against a plain loop over patches."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -143,6 +144,46 @@ def test_norm_shortcut_normalises_each_channel_before_the_shortcut_only(smooth: 
     plain = FeatureEmbedding(6, 4)
     plain.load_state_dict(block.state_dict(), strict=False)
     torch.testing.assert_close(plain.steps(f).scores, steps.scores)
+
+
+def test_the_cosine_form_is_cosines_pixel_by_pixel() -> None:
+    block = FeatureEmbedding(6, 4, form="cosine", maximizer="entropic").eval()
+    assert (block.match.score.scale.item(), block.values.scale.item()) == (3.0, 1.0)
+    with torch.no_grad():
+        block.match.score.scale.fill_(2.0)
+        block.values.scale.fill_(1.5)
+    f = torch.randn(2, 6, 4, 4)
+    steps, mean = block.steps(f), looped_patch_mean(f, (2, 2))
+    templates, mixers = (module.weight[:, :, 0, 0] for module in (block.match.score, block.values))
+    for n, row, column in itertools.product(range(2), range(4), range(4)):
+        patch, at = mean[n, :, row, column], (n, slice(None), row, column)
+        scores = torch.stack([2 * patch @ t / (patch.norm() * t.norm()) for t in templates])
+        torch.testing.assert_close(steps.scores[at], scores)
+        weights = block.maximizer(scores[None, :, None, None])[0, :, 0, 0]
+        written = torch.stack([1.5 * weights @ m / (weights.norm() * m.norm()) for m in mixers])
+        torch.testing.assert_close(steps.features[at], f[at] + written)
+        torch.testing.assert_close(steps.mixing[at] @ block.class_vectors(), written)
+
+
+def test_the_class_vectors_of_both_forms_make_the_embedding() -> None:
+    for form in ("linear", "cosine"):
+        block = FeatureEmbedding(6, 4, form=form)
+        steps = block.steps(torch.randn(3, 6, 4, 4))
+        mixed = torch.einsum("nchw,cd->ndhw", steps.mixing, block.class_vectors())
+        torch.testing.assert_close(steps.embedding, mixed)
+
+
+@pytest.mark.parametrize(
+    "options", [{"concat": True}, {"value_dim": 5}, {"bias": True}, {"smooth_shortcut": True}, {"norm_shortcut": True}]
+)
+def test_the_cosine_form_refuses_what_its_shortcut_has_no_place_for(options: dict[str, Any]) -> None:
+    with pytest.raises(TembedError, match="'cosine' adds f' to its input: leave out"):
+        FeatureEmbedding(6, 4, form="cosine", **options)
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(TembedError, match="`form` is 'sine'; it must be 'linear' or 'cosine'"):
+        FeatureEmbedding(6, 4, form="sine")
 
 
 @pytest.mark.parametrize("smooth", [False, True])

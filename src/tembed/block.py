@@ -1,10 +1,11 @@
 """The block: it matches each patch to the classes and writes a mixture of the class vectors (paper §3.3)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tembed import maximizers
 from tembed.common.arrays import briefly
@@ -60,10 +61,26 @@ def _mean_matrix(f: Tensor, side: int, window: int) -> Tensor:
     return covered.to(f.dtype) / covered.sum(1, keepdim=True)
 
 
+class UnitConv2d(nn.Conv2d):
+    """A 1x1 convolution without bias whose kernels have unit length, times one learned scale."""
+
+    def __init__(self, channels: int, out_channels: int, scale: float):
+        super().__init__(channels, out_channels, 1, bias=False)
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def kernels(self) -> Tensor:
+        """The kernels that it applies, ``(out_channels, channels, 1, 1)``."""
+        return self.scale * functional.normalize(self.weight, dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.conv2d(x, self.kernels())
+
+
 class PatchScores(nn.Module):
     """Class scores of the patch at each pixel, ``a = alpha^T x_g + beta`` (§3.3): ``(N, d, H, W)`` to ``(N, C, H, W)``.
 
-    The default window is half the map that it is called with.
+    The default window is half the map that it is called with. ``cosine``: the cosine between the patch's mean and each
+    template, times a learned scale that starts at 3.
     """
 
     def __init__(
@@ -73,6 +90,7 @@ class PatchScores(nn.Module):
         *,
         norm_before_pool: bool = False,
         window: int | tuple[int, int] | None = None,
+        cosine: bool = False,
     ):
         super().__init__()
         self.window = (window, window) if isinstance(window, int) else window
@@ -80,9 +98,12 @@ class PatchScores(nn.Module):
             raise TembedError(f"`window` is {window!r}; it must be a positive number, or a height and a width")
         _check_positive(channels=channels, num_classes=num_classes)
         self.norm = nn.BatchNorm2d(channels) if norm_before_pool else nn.Identity()
-        self.score = nn.Conv2d(channels, num_classes, 1)
+        self.score = UnitConv2d(channels, num_classes, 3.0) if cosine else nn.Conv2d(channels, num_classes, 1)
 
     def forward(self, f: Tensor) -> Tensor:
+        if isinstance(self.score, UnitConv2d):
+            mean = patch_mean(self.norm(f), self.window or half_window(*f.shape[2:]))
+            return self.score(functional.normalize(mean, dim=1))
         # The mean and the linear map commute, so the scores are averaged: there are fewer classes than channels.
         return patch_mean(self.score(self.norm(f)), self.window or half_window(*f.shape[2:]))
 
@@ -139,6 +160,9 @@ class FeatureEmbedding(nn.Module):
         bias: give the convolutions of the class vectors and the shortcut a bias (DN).
         window: side of a patch, or its height and width; by default half the map.
         maximizer: what turns scores into mixing weights: a name of `tembed.maximizers.names`, or a module.
+        form: ``"linear"``, the paper's; or ``"cosine"``, as two of its authors build it later (letKD-framework):
+            scores are cosines, the mixing weights and the kernels that mix have unit length, both with a learned
+            scale, and the shortcut is the identity.
     """
 
     def __init__(
@@ -155,8 +179,19 @@ class FeatureEmbedding(nn.Module):
         bias: bool = False,
         window: int | tuple[int, int] | None = None,
         maximizer: str | nn.Module = "bn-relu",
+        form: Literal["linear", "cosine"] = "linear",
     ):
         super().__init__()
+        if form not in ("linear", "cosine"):
+            raise TembedError(f"`form` is {form!r}; it must be 'linear' or 'cosine'")
+        self.form = form
+        if form == "cosine" and (
+            concat or smooth_shortcut or norm_shortcut or bias or value_dim not in (None, channels)
+        ):
+            raise TembedError(
+                "the form 'cosine' adds f' to its input: leave out `concat`, `value_dim`, `bias`, `smooth_shortcut` "
+                "and `norm_shortcut`"
+            )
         for name, given in (("smooth_shortcut", smooth_shortcut), ("norm_shortcut", norm_shortcut)):
             if concat and given:
                 raise TembedError(
@@ -169,14 +204,20 @@ class FeatureEmbedding(nn.Module):
         self.out_channels = channels + value_dim if concat else value_dim
         self.softmax_on_bn = softmax_on_bn
         self.smooth_shortcut = smooth_shortcut
-        self.match = PatchScores(channels, num_classes, norm_before_pool=norm_before_pool, window=window)
+        self.match = PatchScores(
+            channels, num_classes, norm_before_pool=norm_before_pool, window=window, cosine=form == "cosine"
+        )
         self.maximizer = maximizers.create(maximizer, num_classes) if isinstance(maximizer, str) else maximizer
         if softmax_on_bn and not isinstance(self.maximizer, BNReLU):
             raise TembedError(
                 "`softmax_on_bn` takes the scores from the normalisation of BN-ReLU: it needs the maximizer 'bn-relu'"
             )
-        self.values = nn.Conv2d(num_classes, value_dim, 1, bias=bias)
-        self.shortcut = None if concat else nn.Conv2d(channels, value_dim, 1, bias=bias)
+        if form == "cosine":
+            self.values: nn.Conv2d = UnitConv2d(num_classes, value_dim, 1.0)
+            self.shortcut: nn.Module | None = nn.Identity()
+        else:
+            self.values = nn.Conv2d(num_classes, value_dim, 1, bias=bias)
+            self.shortcut = None if concat else nn.Conv2d(channels, value_dim, 1, bias=bias)
         self.shortcut_norm = nn.BatchNorm2d(channels) if norm_shortcut else None
         initialize(self)
 
@@ -187,8 +228,15 @@ class FeatureEmbedding(nn.Module):
             mixing, scores = self.maximizer(scores, with_normalized=True)
         else:
             mixing = self.maximizer(scores)
+        if self.form == "cosine":
+            mixing = functional.normalize(mixing, dim=1)
         embedding = self.values(mixing)
         return BlockSteps(self._join(f, embedding), scores, mixing, embedding)
+
+    def class_vectors(self) -> Tensor:
+        """The vectors that ``f'`` is a mixture of, ``(C, value_dim)``."""
+        weight = self.values.kernels() if isinstance(self.values, UnitConv2d) else self.values.weight
+        return weight.flatten(1).T
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
         steps = self.steps(f)

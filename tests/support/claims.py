@@ -14,7 +14,7 @@ from tembed.lab.claims.measuring import CLAIMS, Measuring
 
 SEPARATION = ("separation behind the block", "separation by the class vectors")
 BEFORE = ("separation in the block input", "separation in the baseline")
-FURTHER = ("class purity", "super-class silhouette", "super-class probe")
+FURTHER = ("class purity", "class LDA", "super-class silhouette", "super-class probe")
 LOOK_ALIKES = ("look-alikes move closer", "look-alikes move closer by the class vectors")
 UNCERTAINTY = ("entropy near zero", "entropy near class vectors", "entropy in passages")
 HULL = ("class vectors are vertices",)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tembed.attachment.attached import Attached, Block, is_exchanged, logits_of, restore_class
 from tembed.attachment.dry_run import DryRun, Example, call, check_module, dry_run, layers_of, layout_of, refuse
 from tembed.attachment.feature_maps import LAYOUTS, FeatureLayout
-from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.block import DeepSupervision, FeatureEmbedding, UnitConv2d
 from tembed.common.errors import TembedError, first_line
 from tembed.common.modes import evaluation_mode
 
@@ -144,8 +144,8 @@ def _check_bystander(channels: int, options: dict[str, Any]) -> None:
 @torch.no_grad()
 def start_as_bystander(block: FeatureEmbedding) -> None:
     """Set the shortcut to the identity and the class vectors to zero: the block returns its input unchanged."""
-    block.values.weight.zero_()
-    if block.shortcut is not None:
+    (block.values.scale if isinstance(block.values, UnitConv2d) else block.values.weight).zero_()
+    if isinstance(block.shortcut, nn.Conv2d):
         nn.init.dirac_(block.shortcut.weight)
 
 

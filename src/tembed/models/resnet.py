@@ -122,6 +122,12 @@ register_model(
     block="embed",
     options=("maximizer", *BLOCK_OPTIONS),
 )
+register_model(
+    "rn26-embed-cosine",
+    partial(resnet, units=2, block=partial(FeatureEmbedding, form="cosine")),
+    block="embed",
+    options=("maximizer", "softmax_on_bn", "window"),
+)
 register_model("rn38", partial(resnet, units=3), block=None, options=("maximizer",))
 register_model(
     "rn38-embed",

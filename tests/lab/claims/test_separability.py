@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.metrics import silhouette_score
 
@@ -73,7 +74,7 @@ def test_the_silhouette_is_sklearns_for_images_of_one_pixel(samples: HalfSamples
 
 def test_the_probe_is_a_ridge_regression_on_the_groups(points: np.ndarray, samples: HalfSamples) -> None:
     image_of = np.arange(len(points)) // PER
-    found = probes(points, image_of, samples, GROUPS[None])[:, 0]
+    found = probes(points, image_of, samples, GROUPS[None])[0][:, 0]
     for draw, row in enumerate(samples.rows):
         fold = np.full(IMAGES, -1)
         for label in range(3):
@@ -94,8 +95,25 @@ def test_the_probe_is_tested_on_other_images_than_it_was_fitted_on() -> None:
     labels = np.repeat([0, 1], 20)
     image_of = np.repeat(np.arange(40), 4)
     space = np.eye(40, dtype=np.float32)[image_of]
-    found = probes(space, image_of, HalfSamples.draw(labels, 2, 0, 4), np.array([[0, 1]]))
+    found, lda = probes(space, image_of, HalfSamples.draw(labels, 2, 0, 4), np.array([[0, 1]]))
     assert (found < 0.8).all()
+    assert (lda < 0.8).all()
+
+
+def test_the_discriminant_analysis_is_sklearns(points: np.ndarray, samples: HalfSamples) -> None:
+    image_of = np.arange(len(points)) // PER
+    _, found = probes(points, image_of, samples)
+    for draw, row in enumerate(samples.rows):
+        fold = np.full(IMAGES, -1)
+        for label in range(3):
+            images = np.flatnonzero(row & (label == LABELS))
+            fold[images] = np.arange(len(images)) % 2
+        right = []
+        for tested in (0, 1):
+            fit, test = fold[image_of] == 1 - tested, fold[image_of] == tested
+            model = LinearDiscriminantAnalysis().fit(points[fit], LABELS[image_of[fit]])
+            right.append(model.predict(points[test]) == LABELS[image_of[test]])
+        assert found[draw] == pytest.approx(np.concatenate(right).mean(), abs=0.011)
 
 
 def test_queries_are_evenly_spaced() -> None:

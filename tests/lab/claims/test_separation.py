@@ -125,7 +125,7 @@ def test_without_super_classes_class_purity_is_judged() -> None:
     assert "the patch's class" in claims[BEHIND].definition
     assert claims[BEHIND].weights.verdict in ("holds", "unclear", "does not hold")
     missing = "the dataset has no super-classes and none were given"
-    assert {claims[name].weights.why for name in FURTHER[1:]} == {missing}
+    assert {claims[name].weights.why for name in FURTHER[2:]} == {missing}
     assert claims[BEFORE[1]].weights.why == "no baseline was given"
     deep = dataclasses.replace(features, embedding=None, mixing=None, values=None)
     found = separation_claims({"run": [deep]}, np.array([0, 1, 0, 1]), samples)

@@ -30,7 +30,7 @@ def test_the_tricks_for_cifar_10_are_on_only_for_cifar_10(preset: type[Recipe], 
     recipe = preset(model, data).complete()
     block, densenet = "-embed" in model, model.startswith("dn")
     assert recipe.softmax_on_bn == (data == "cifar10" if block else None)
-    shortcut = model.endswith("-1x1") or (block and not model.endswith("-cat"))
+    shortcut = model.endswith("-1x1") or (block and not model.endswith(("-cat", "-cosine")))
     assert recipe.smooth_shortcut == (data == "cifar10" and not densenet if shortcut else None)
     assert recipe.weight == (0.5 if block or model.endswith("-aux") else None)
 

@@ -174,7 +174,7 @@ def extract_features(network: AnyNetwork, images: ImageSet, seed: int = 0, progr
     arrays: dict[str, Floats] = {name: torch.cat(found).float().numpy() for name, found in maps.items()}
     block = model.block
     if isinstance(block, FeatureEmbedding):
-        arrays["values"] = block.values.weight.float().flatten(1).T.contiguous().cpu().numpy()
+        arrays["values"] = block.class_vectors().float().contiguous().cpu().numpy()
         if block.values.bias is not None:
             arrays["embedding"] = arrays["embedding"] - block.values.bias.float().cpu().numpy()
     return Features(

@@ -1,4 +1,4 @@
-"""How well a space of features separates classes and super-classes: neighbours, silhouette and a linear probe.
+"""How well a space of features separates classes and super-classes: neighbours, silhouette and linear classifiers.
 
 Each number is computed again in every half-sample, from what one pass over the distances leaves: each query's nearest
 points and its mean distance to every image. Results for classes give those for any grouping of the classes.
@@ -29,12 +29,14 @@ RIDGE = 1e-3
 @dataclass(frozen=True)
 class Separability:
     """The numbers of one space. ``joint``: ``(1 + B, C, C)``, the share of the neighbours that belong to each pair of a
-    patch's class and its neighbour's. ``images``: ``(1 + B, C)``, the number of images of each class. ``silhouette``
-    and ``probe``: of the super-classes, if there are any. The ``other`` ones: of other groupings, ``(1 + R, G)``.
+    patch's class and its neighbour's. ``images``: ``(1 + B, C)``, the number of images of each class. ``lda``: the
+    accuracy of a linear discriminant analysis of the classes. ``silhouette`` and ``probe``: of the super-classes, if
+    there are any. The ``other`` ones: of other groupings, ``(1 + R, G)``.
     """
 
     joint: NDArray[np.float64]
     images: Int64
+    lda: Draws
     silhouette: Draws | None = None
     probe: Draws | None = None
     other_silhouettes: NDArray[np.float64] | None = None
@@ -73,18 +75,20 @@ def separability(
     found = neighbourhood(space, per_image, queries_of(map_size, len(samples.labels)), LISTED)
     joint = neighbour_classes(found, per_image, samples)
     images = samples.rows @ np.eye(samples.classes, dtype=np.int64)[samples.labels]
-    if group_of is None:
-        return Separability(joint, images)
-    few, own = samples.first(ranked), group_of[None]
     image_of = found.queries // per_image
     points = space[found.queries]
+    if group_of is None:
+        return Separability(joint, images, probes(points, image_of, samples)[1])
+    few, own = samples.first(ranked), group_of[None]
+    probe, lda = probes(points, image_of, samples, own)
     return Separability(
         joint,
         images,
+        lda,
         silhouettes(found.distances, image_of, samples, own)[:, 0],
-        probes(points, image_of, samples, own)[:, 0],
+        probe[:, 0],
         None if others is None else silhouettes(found.distances, image_of, few, others),
-        None if others is None else probes(points, image_of, few, others),
+        None if others is None else probes(points, image_of, few, others)[0],
     )
 
 
@@ -125,7 +129,7 @@ def silhouettes(distances: Floats, image_of: Int64, samples: HalfSamples, groupi
 
 def _in_batches(groupings: Int64, points: int) -> Iterator[tuple[slice, Floats, int]]:
     """Batches of groupings, with the group of each class as an indicator ``(C, G * groups)``."""
-    groups = int(groupings.max()) + 1
+    groups = int(groupings.max(initial=0)) + 1
     many = max(1, VALUES // (points * groups))
     for start in range(0, len(groupings), many):
         some = groupings[start : start + many]
@@ -146,49 +150,63 @@ def _mean_silhouette(means: Floats, own: Int64) -> NDArray[np.float64]:
     return np.where(count > 0, np.where(known, found, 0).sum(0, dtype=np.float64) / np.maximum(count, 1), np.nan)
 
 
-def probes(points: Floats, image_of: Int64, samples: HalfSamples, groupings: Int64) -> NDArray[np.float64]:
-    """The share of the points whose group a linear probe predicts correctly, for each grouping: ``(1 + B, G)``.
+def probes(
+    points: Floats, image_of: Int64, samples: HalfSamples, groupings: Int64 | None = None
+) -> tuple[NDArray[np.float64], Draws]:
+    """The share of the points whose group a linear probe predicts correctly, for each grouping, ``(1 + B, G)``; and the
+    share whose class a linear discriminant analysis predicts correctly, ``(1 + B,)``.
 
-    A ridge regression on the classes, fitted on one half of the images and tested on the other, and vice versa. The
-    score of a group is the sum of its classes' scores, which is what a regression on the groups would give.
+    Both are fitted on one half of the images and tested on the other, and vice versa. The probe is a ridge regression
+    on the classes; the score of a group is the sum of its classes' scores, as a regression on the groups would give it.
     """
-    result = np.full((len(samples.rows), len(groupings)), np.nan)
+    groupings = np.empty((0, samples.classes), np.int64) if groupings is None else groupings
+    result, lda = np.full((len(samples.rows), len(groupings)), np.nan), np.full(len(samples.rows), np.nan)
     for draw, row in enumerate(samples.rows):
         if not (np.bincount(samples.labels[row]) > 1).any():
             continue  # nothing is left to test on
-        scores, truth = _class_scores(points, image_of, samples, row)
+        scores, discriminants, truth = _class_scores(points, image_of, samples, row)
+        lda[draw] = (discriminants.argmax(1) == truth).mean()
         for some, indicator, groups in _in_batches(groupings, len(truth)):
             predicted = (scores @ indicator).reshape(len(truth), -1, groups).argmax(2)
             result[draw, some] = (predicted == groupings[some][:, truth].T).mean(0)
-    return result
+    return result, lda
 
 
 def _class_scores(
     points: Floats, image_of: Int64, samples: HalfSamples, row: NDArray[np.bool_]
-) -> tuple[Floats, Int64]:
-    """Scores ``(Q', C)`` of the points of these images by a probe fitted on other ones, and their classes ``(Q',)``."""
+) -> tuple[Floats, Floats, Int64]:
+    """Scores ``(Q', C)`` of the points of these images by a ridge regression and by a discriminant analysis, fitted on
+    other images, and their classes ``(Q',)``. Both have the same penalty.
+    """
     labels = samples.labels
     fold = np.full(len(labels), -1)
     for label in np.unique(labels):
         images = np.flatnonzero(row & (labels == label))
         fold[images] = np.arange(len(images)) % 2
     targets = np.eye(samples.classes, dtype=np.float32)
-    scores, truth = [], []
+    scores, discriminants, truth = [], [], []
     for tested in (0, 1):
         fit, test = points[fold[image_of] == 1 - tested], points[fold[image_of] == tested]
         y = targets[labels[image_of[fold[image_of] == 1 - tested]]]
         mean, spread = fit.mean(0), fit.std(0) + np.float32(1e-6)
-        x = (fit - mean) / spread
-        gram = (x.T @ x).astype(np.float64) + RIDGE * len(x) * np.eye(x.shape[1])
-        weights = np.linalg.solve(gram, (x.T @ (y - y.mean(0))).astype(np.float64)).astype(np.float32)
-        scores.append(((test - mean) / spread) @ weights + y.mean(0))
+        x, asked = (fit - mean) / spread, (test - mean) / spread
+        gram, penalty = (x.T @ x).astype(np.float64), RIDGE * len(x) * np.eye(x.shape[1])
+        products = (x.T @ (y - y.mean(0))).astype(np.float64)
+        scores.append(asked @ np.linalg.solve(gram + penalty, products).astype(np.float32) + y.mean(0))
+        counts = y.sum(0, dtype=np.float64)
+        centres = (y.T @ x).astype(np.float64) / np.maximum(counts, 1)[:, None]
+        within = (gram + penalty - (centres.T * counts) @ centres) / len(x)
+        axes = np.linalg.solve(within, centres.T)
+        with np.errstate(divide="ignore"):  # a class without points is never predicted
+            offset = np.log(counts / len(x)) - (centres.T * axes).sum(0) / 2
+        discriminants.append(asked @ axes.astype(np.float32) + offset)
         truth.append(labels[image_of[fold[image_of] == tested]])
-    return np.concatenate(scores), np.concatenate(truth)
+    return np.concatenate(scores), np.concatenate(discriminants), np.concatenate(truth)
 
 
 def numbers_of(found: Separability, group_of: Int64 | None) -> dict[str, Draws]:
-    """The draws of each measure: ``class purity`` and, with super-classes, three more."""
-    numbers = {"class purity": found.purity(np.arange(found.joint.shape[1]))}
+    """The draws of each measure: two of the classes and, with super-classes, three more."""
+    numbers = {"class purity": found.purity(np.arange(found.joint.shape[1])), "class LDA": found.lda}
     if group_of is not None and found.silhouette is not None and found.probe is not None:
         numbers["super-class purity"] = found.purity(group_of)
         numbers["super-class silhouette"] = found.silhouette

@@ -25,12 +25,17 @@ from tembed.lab.claims.other_groupings import other_groupings
 from tembed.lab.claims.separability import K, Separability, numbers_of, separability
 from tembed.paper import SEPARATION
 
-CLASS, PURITY, SILHOUETTE, PROBE = "class purity", "super-class purity", "super-class silhouette", "super-class probe"
+CLASS, LDA = "class purity", "class LDA"
+PURITY, SILHOUETTE, PROBE = "super-class purity", "super-class silhouette", "super-class probe"
 NO_OUTPUT = "the scores are not fed back (deep supervision), so there is no block output"
 NO_GROUPS = "the dataset has no super-classes and none were given"
 FURTHER = "a further measure of the same sentence"
 DEFINITIONS = {
     CLASS: f"mean share of the {K} nearest patches from other images that show the patch's class",
+    LDA: (
+        "share of the patches whose class is predicted correctly by a linear discriminant analysis fitted on the other "
+        "half of the images (both halves in turn)"
+    ),
     PURITY: f"mean share of the {K} nearest patches from other images that show its super-class",
     SILHOUETTE: (
         "mean of (b - a) / max(a, b), with a the mean distance of a patch to its super-class and b to the nearest "
@@ -90,8 +95,9 @@ def _chance(name: str, found: Found) -> dict[str, Measure]:
     """What a measure gives by chance."""
     samples, group_of = found.samples, found.analysis.group_of
     share = np.bincount(samples.labels, minlength=samples.classes) / len(samples.labels)
-    by_group = share if group_of is None or name == CLASS else np.bincount(group_of, share)
+    by_group = share if group_of is None or name in (CLASS, LDA) else np.bincount(group_of, share)
     levels = {CLASS: float(np.square(by_group).sum()), PROBE: float(by_group.max())}
+    levels[LDA] = levels[PROBE]
     levels[PURITY] = levels[CLASS]
     return {"chance level": Measure(levels[name])} if name in levels else {}
 
@@ -158,7 +164,7 @@ for _space in (INPUT, BASELINE):
             of=_space,
         )
     )
-for _name in (CLASS, SILHOUETTE, PROBE):
+for _name in (CLASS, LDA, SILHOUETTE, PROBE):
     register_claim(
         ClaimSpec(
             _name,
@@ -170,6 +176,6 @@ for _name in (CLASS, SILHOUETTE, PROBE):
             value=partial(_number, _name),
             ranked=partial(_ranked, _name),
             notes=partial(_chance, _name),
-            missing=_no_output if _name == CLASS else _no_groups,
+            missing=_no_output if _name in (CLASS, LDA) else _no_groups,
         )
     )
