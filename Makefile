@@ -33,9 +33,13 @@ mutants: $(DEV)
 	tests/setup.sh compiler
 	$(BIN)/python tests/campaign/mutants.py
 
-# 300 kills of seed 0: some hours. The result: results/campaign.md. Both continue where they were interrupted.
+# Every failing call and every power cut, some minutes: results/power-cuts.md. 5,000 mutated files, some minutes:
+# results/mutated-files.md. 300 kills of seed 0, some hours: results/campaign.md. The last two, and the planted bugs,
+# continue where they were interrupted.
 campaign: $(DEV)
 	tests/setup.sh compiler
+	PYTHONPATH=tests $(BIN)/python tests/campaign/power_cuts.py
+	PYTHONPATH=tests $(BIN)/python tests/campaign/mutated_files.py
 	PYTHONPATH=tests $(BIN)/python tests/campaign/kills.py
 
 demo: $(LAB)

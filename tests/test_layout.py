@@ -120,9 +120,11 @@ def test_one_module_starts_python_processes() -> None:
     assert starting == {"common/processes.py"}
 
 
-def test_one_module_opens_files_to_write() -> None:
-    """It follows no links. `open_memmap` writes into the user's own cache, where it replaces a link."""
+def test_one_module_writes_files() -> None:
+    """It follows no links, and syncs what it writes and renames."""
     mode = r"""["'][rb]*[wax+][rwaxb+]*["']"""
-    ways = re.compile(rf"open\([^)\n]*{mode}|write_text\(|write_bytes\(|os\.open\(|\.touch\(")
+    ways = re.compile(
+        rf"open\([^)\n]*{mode}|write_text\(|write_bytes\(|os\.open\(|\.touch\(|os\.(replace|rename|f?sync)\(|\.mkdir\("
+    )
     writing = {named(path) for path in MODULES if ways.search(path.read_text("utf-8"))}
-    assert writing == {"common/files.py", "common/output.py", "lab/training/feature_cache.py"}
+    assert writing == {"common/files.py", "common/output.py"}

@@ -51,11 +51,10 @@ def write_file(path: Path, content: bytes, mode: int = 0o666, sync: bool = True)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     with explained(path):
         try:
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            with open_file(part, "xb", mode) as file:
                 file.write(content)
-                file.flush()
                 if sync:
-                    os.fsync(file.fileno())
+                    sync_file(file)
             os.replace(part, path)
         except BaseException:
             part.unlink(missing_ok=True)
@@ -65,18 +64,42 @@ def write_file(path: Path, content: bytes, mode: int = 0o666, sync: bool = True)
     _remove_abandoned(path)
 
 
-def open_file(path: Path, mode: Literal["wb", "ab"]) -> BufferedWriter:
+def open_file(path: Path, mode: Literal["wb", "ab", "xb"], permissions: int = 0o666) -> BufferedWriter:
     """Open a file that is written bit by bit. Raises `OSError` if it is a link."""
-    return open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_LINKS, 0o666))
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_LINKS, permissions))
+
+
+def sync_file(file: BufferedWriter) -> None:
+    """Make what was written to a file survive a power cut."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def move(old: Path, new: Path) -> None:
+    """Rename a file or folder, also over another file, so that the new name survives a power cut. Raises `OSError`."""
+    os.replace(old, new)
+    for folder in dict.fromkeys((new.parent, old.parent)):
+        sync_folder(folder)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if there is one, so that it does not come back after a power cut. Raises `OSError`."""
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and its parents. Those that are new survive a power cut."""
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    """`add_folder`, with an error in one line."""
     with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for each in new:
-            sync_folder(each.parent)
+        return add_folder(folder)
+
+
+def add_folder(folder: Path) -> Path:
+    """Make a folder and its parents. Those that are new survive a power cut. Raises `OSError`."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in new:
+        sync_folder(each.parent)
     return folder
 
 

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.datasets import entries
-from support.syncs import synced_folders
 
 from tembed import __version__
 from tembed.common.errors import TembedError
@@ -253,13 +252,6 @@ def test_a_dataset_can_be_removed_after_a_killed_renaming(root: Path, stored_pet
         (stored_pets / f"{name}.0123abcd.part").write_text("{")
     remove_dataset("pets")
     assert not stored_pets.exists()
-
-
-def test_a_repaired_dataset_is_synced(stored_pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (stored_pets / "images.npy").write_bytes(b"damaged")
-    found = synced_folders(monkeypatch)
-    import_images(tmp_path / "pets", "pets")
-    assert stored_pets in found
 
 
 def test_a_folder_with_other_files_is_not_removed(stored_pets: Path) -> None:

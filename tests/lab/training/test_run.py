@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.syncs import synced_folders
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
@@ -212,13 +211,6 @@ def copy_run(run: Run, folder: Path, recipe: Recipe) -> None:
         (folder / path.name).write_bytes(path.read_bytes())
     assert run.result is not None
     write_json(folder / "result.json", run.result | {"epochs": recipe.epochs})
-
-
-def test_the_folders_above_a_new_run_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a power cut can lose the folder of a run with everything in it."""
-    found = synced_folders(monkeypatch)
-    train(Recipe("rn20", "dots", epochs=1, batch_size=60), tmp_path / "new" / "runs" / "run")
-    assert {tmp_path, tmp_path / "new", tmp_path / "new" / "runs"} <= found
 
 
 def test_an_incomplete_recipe_does_not_take_the_folder(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Each source verifies a checksum and fails with one line that says why, so that t
 
 import hashlib
 import http.client
-import os
 import shutil
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tembed.common.errors import TembedError
-from tembed.common.files import open_file
+from tembed.common.files import add_folder, move, open_file
 from tembed.common.progress import SILENT, Progress
 
 CONNECT_SECONDS = 10
@@ -58,7 +57,7 @@ class NpmPackage:
         progress.say(f"fetching the npm package {self.name}")
         if shutil.which("npm") is None:
             raise TembedError(f"npm package {self}: the npm client is not installed")
-        folder.mkdir(parents=True, exist_ok=True)
+        add_folder(folder)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:  # npm always writes the same file name
             return self._pack(Path(scratch)).replace(folder / self.tarball)
 
@@ -83,7 +82,7 @@ class NpmPackage:
 def download(url: str, target: Path, md5: str, progress: Progress = SILENT, timeout: float = CONNECT_SECONDS) -> Path:
     """Save the content of ``url`` as ``target``. After a failure, the bytes received so far stay in ``target.part``."""
     partial = target.with_name(target.name + ".part")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    add_folder(target.parent)
     for tries_left in reversed(range(TRIES)):
         before = _size(partial)
         try:
@@ -102,7 +101,7 @@ def download(url: str, target: Path, md5: str, progress: Progress = SILENT, time
     if found != md5:
         partial.unlink()
         raise TembedError(f"{url} has the checksum {found}, expected {md5}: removed, try again")
-    os.replace(partial, target)
+    move(partial, target)
     return target
 
 

@@ -6,12 +6,11 @@ stored before there was a list, or from files with many images each, have none.
 """
 
 import hashlib
-import os
 import re
 from pathlib import Path
 
 from tembed.common.errors import TembedError
-from tembed.common.files import open_file
+from tembed.common.files import open_file, sync_file
 from tembed.lab.data.readers.reading import SourceFile
 
 FILE_LIST = "files.sha256"
@@ -23,8 +22,7 @@ def write_file_list(folder: Path, files: list[SourceFile]) -> str:
     content = "".join(f"{file.sha256}  {file.name}\n" for file in files).encode()
     with open_file(folder / FILE_LIST, "wb") as out:
         out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
+        sync_file(out)
     return hashlib.sha256(content).hexdigest()
 
 

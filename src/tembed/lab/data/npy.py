@@ -6,14 +6,13 @@ page kills the process.
 
 import hashlib
 import mmap
-import os
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from tembed.common.arrays import UInt8
-from tembed.common.files import open_file
+from tembed.common.files import open_file, sync_file
 
 HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
 
@@ -55,8 +54,7 @@ class NpyWriter:
             if kind is None:
                 self.file.seek(0)
                 self.file.write(header(self.shape))
-                self.file.flush()
-                os.fsync(self.file.fileno())
+                sync_file(self.file)
 
 
 def header(shape: tuple[int, ...]) -> bytes:
@@ -68,10 +66,11 @@ def header(shape: tuple[int, ...]) -> bytes:
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """Write and sync a whole array."""
+    array = np.ascontiguousarray(array)
     with open_file(path, "wb") as file:
-        np.save(file, array, allow_pickle=False)
-        file.flush()
-        os.fsync(file.fileno())
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
+        sync_file(file)
 
 
 def release(array: np.ndarray) -> None:

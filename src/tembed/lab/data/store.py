@@ -24,7 +24,19 @@ import numpy as np
 from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
-from tembed.common.files import FORBIDDEN, FULL, Lock, is_part, locked, read_file, sync_folder, user_cache, write_json
+from tembed.common.files import (
+    FORBIDDEN,
+    FULL,
+    Lock,
+    add_folder,
+    is_part,
+    locked,
+    move,
+    read_file,
+    sync_folder,
+    user_cache,
+    write_json,
+)
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
@@ -154,8 +166,7 @@ def remove_dataset(name: str, root: str | Path | None = None) -> Path:
         foreign = sorted(path.name for path in folder.iterdir() if not _is_own(path.name))
         if foreign:
             raise TembedError(f"{folder} also holds {', '.join(foreign[:3])}: move that elsewhere first")
-        os.rename(folder, aside)  # the dataset is gone at once, even if removing the files is interrupted
-        sync_folder(root)
+        move(folder, aside)  # the dataset is gone at once, even if removing the files is interrupted
         shutil.rmtree(aside)
     return folder
 
@@ -175,9 +186,8 @@ def rename_dataset(name: str, new: str, root: str | Path | None = None) -> Store
     with explained(root, name, "renamed in"), folder_lock(root):
         if (root / new).exists():
             raise TembedError(f"{root / new} already exists: choose another name")
-        os.rename(root / name, root / new)
-        sync_folder(root)
-    write_json(root / new / "manifest.json", _manifest(root / new) | {"name": new})
+        write_json(root / name / "manifest.json", _manifest(root / name) | {"name": new})
+        move(root / name, root / new)
     return open_stored(root, new)
 
 
@@ -282,7 +292,7 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
     """Rename the finished folder to its final name; over an equal dataset, replace file by file."""
     sync_folder(folder)
     try:
-        os.rename(folder, target)
+        move(folder, target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
@@ -294,9 +304,7 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
             ) from None
         lists = [FILE_LIST] if "file_list" in manifest else []
         for file in (*(f"{key}.npy" for key in manifest["files"]), *lists, "manifest.json"):
-            os.replace(folder / file, target / file)
-        sync_folder(target)
-    sync_folder(target.parent)
+            move(folder / file, target / file)
 
 
 def folder_lock(root: Path) -> AbstractContextManager[Lock]:
@@ -310,9 +318,7 @@ def only_one(root: Path, name: str, waiting: Callable[[], None]) -> AbstractCont
 
 
 def _lock(root: Path, name: str, waiting: Callable[[], None]) -> AbstractContextManager[Lock]:
-    folder = root / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    return locked(folder / name, waiting)
+    return locked(add_folder(root / ".locks") / name, waiting)
 
 
 @contextmanager
@@ -322,7 +328,7 @@ def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
         for abandoned in root.glob(f".{name}.partial-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         folder = root / f".{name}.partial-{secrets.token_hex(8)}"
-        folder.mkdir()
+        add_folder(folder)
         try:
             yield folder
         finally:

@@ -4,13 +4,12 @@ A new checkpoint is written aside and synced; then the newest is renamed to prev
 file names tell them apart, so nothing depends on dates, and at every moment at least one of the two is complete.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tembed.common.errors import TembedError
-from tembed.common.files import explained, sync_folder, write_file
+from tembed.common.files import explained, move, write_file
 from tembed.lab.training.state import Tensors
 from tembed.trained.checksummed import checksummed_bytes, read_checksummed
 
@@ -43,9 +42,8 @@ class Checkpoints:
         write_file(following, content)
         with explained(self.newest):
             if self.newest.exists():
-                os.replace(self.newest, self.previous)
-            os.replace(following, self.newest)
-            sync_folder(self.folder)
+                move(self.newest, self.previous)
+            move(following, self.newest)
 
     def load(self) -> tuple[Tensors, dict[str, Any], list[str]]:
         """Tensors and record of the newest undamaged checkpoint, and an error line for each damaged one.
@@ -64,7 +62,7 @@ class Checkpoints:
                 continue
             if errors:
                 with explained(self.newest):
-                    os.replace(self.newest, self.folder / "damaged.safetensors")
+                    move(self.newest, self.folder / "damaged.safetensors")
             return tensors, record, errors
         raise TembedError(
             f"{'; '.join(errors)}: no checkpoint in {self.folder} can be used; remove that folder to restart this "

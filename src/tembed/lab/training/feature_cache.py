@@ -19,7 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tembed.common.errors import TembedError
-from tembed.common.files import InUse, explained, locked, make_folder, read_json, sync_folder, user_cache, write_json
+from tembed.common.files import (
+    InUse,
+    explained,
+    locked,
+    make_folder,
+    move,
+    open_file,
+    read_json,
+    user_cache,
+    write_json,
+)
 
 HALF = np.dtype(np.float16)
 RESERVE = 2**28
@@ -118,9 +128,12 @@ class Entry:
                 old.unlink(missing_ok=True)
             with explained(path):
                 try:
-                    array = np.lib.format.open_memmap(part, "w+", HALF, shape)
-                    with part.open("r+b") as file:  # reserves the space: writing to a sparse file would end the process
-                        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+                    with open_file(part, "wb") as file:
+                        header = {"descr": HALF.str, "fortran_order": False, "shape": shape}
+                        np.lib.format.write_array_header_1_0(file, header)
+                        file.flush()  # reserve the space: writing to a sparse file would end the process
+                        os.posix_fallocate(file.fileno(), 0, file.tell() + needed)
+                    array = np.load(part, mmap_mode="r+")
                 except OSError as error:
                     if error.errno != errno.ENOSPC:
                         raise
@@ -128,8 +141,7 @@ class Entry:
             yield array
             array.flush()
             with explained(path):
-                os.replace(part, path)
-                sync_folder(self.folder)
+                move(part, path)
             write_json(record, {"sha256": _sha256(path)})
         finally:
             part.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from tembed.common.files import (
     make_folder,
     read_file,
     read_json,
-    sync_folder,
+    remove_file,
     write_file,
     write_json,
 )
@@ -177,8 +177,7 @@ class Run:
     def continue_as(self, recipe: Recipe) -> None:
         """Make ``recipe``, which has more epochs than the run so far, the recipe of this run."""
         with explained(self.result_path):
-            self.result_path.unlink(missing_ok=True)
-            sync_folder(self.folder)  # a power cut must not leave the old result beside the longer recipe
+            remove_file(self.result_path)  # a power cut must not leave the old result beside the longer recipe
         write_json(self.recipe_path, recipe.to_json())
 
     def record_start(self, data_sha256: str, epoch: int, step: int, hardware: dict[str, Any]) -> list[str]:
