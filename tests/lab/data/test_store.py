@@ -256,10 +256,15 @@ def test_a_dataset_can_be_removed_after_a_killed_renaming(root: Path, stored_pet
 
 
 def test_a_repaired_dataset_is_synced(stored_pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the record is replaced last: it describes arrays that are there."""
     (stored_pets / "images.npy").write_bytes(b"damaged")
-    found = synced_folders(monkeypatch)
+    found, replaced, replace = synced_folders(monkeypatch), [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: replaced.append(Path(new)) or replace(old, new))  # type: ignore[func-returns-value]
     import_images(tmp_path / "pets", "pets")
     assert stored_pets in found
+    in_place = [path.name for path in replaced if path.parent == stored_pets]
+    assert in_place[-1] == "manifest.json"
+    assert {"images.npy", "labels.npy", "origin.npy"} < set(in_place)
 
 
 def test_a_folder_with_other_files_is_not_removed(stored_pets: Path) -> None:
