@@ -60,6 +60,15 @@ def test_class_weights_multiply_the_loss_of_each_image_before_the_mean() -> None
     assert not ones.state_dict()
 
 
+def test_class_weights_multiply_the_smoothed_loss() -> None:
+    logits, labels = torch.randn(3, 4, dtype=torch.double), torch.tensor([2, 0, 2])
+    weights, smoothing = torch.tensor([0.5, 1.0, 2.0, 7.0]).double(), 0.2
+    targets = (1 - smoothing) * torch.eye(4).double()[labels] + smoothing / 4
+    each = -(targets * logits.log_softmax(1)).sum(1)
+    loss = EmbeddingLoss(0, label_smoothing=smoothing, class_weights=weights)(Output(logits, None), labels)
+    torch.testing.assert_close(loss, (each * weights[labels]).sum() / 3)
+
+
 def test_terms_are_the_two_means() -> None:
     output, labels = Output(torch.randn(4, 3), torch.randn(4, 3, 2, 2)), torch.tensor([0, 1, 2, 0])
     loss = EmbeddingLoss(0.25)

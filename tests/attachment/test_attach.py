@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import tembed
 from tembed.attachment.attached import Attached
 from tembed.attachment.attaching import attach, detach
+from tembed.attachment.feature_maps import FeatureLayout
 from tembed.common.errors import TembedError
 from tembed.loss import EmbeddingLoss
 from tembed.models.network import Output, Trace
@@ -197,6 +198,15 @@ def as_output(f: Tensor, value: Tensor, attached: Attached) -> Tensor:
         return torch.stack([f[:, channel] for channel in range(f.shape[1])], -1)
     tokens = [f[:, :, row, column] for row in range(f.shape[2]) for column in range(f.shape[3])]
     return torch.cat([value[:, : layout.prefix], torch.stack(tokens, 1)], 1)
+
+
+def test_prefix_tokens_pass_the_block_with_their_gradient() -> None:
+    layout, value = FeatureLayout("tokens", 2, (3, 4)), torch.randn(2, 14, 5, requires_grad=True)
+    weights = torch.randn(2, 14, 5)
+    output = layout.from_map(10 * layout.to_map(value), value)
+    torch.testing.assert_close(output, torch.cat([value[:, :2], 10 * value[:, 2:]], 1))
+    (output * weights).sum().backward()
+    torch.testing.assert_close(value.grad, torch.cat([weights[:, :2], 10 * weights[:, 2:]], 1))
 
 
 @pytest.mark.parametrize("case", ["resnet", "vit", "swin"])

@@ -170,6 +170,8 @@ def test_prefix_tokens_are_the_models_own_else_the_excess_over_a_square_else_giv
     tokens = torch.empty(1, 16 + 5, 8)
     assert find_layout(tokens, (64, 64), 5) == FeatureLayout("tokens", 5)
     assert find_layout(tokens, (64, 64)) == FeatureLayout("tokens", 5)
+    assert find_layout(torch.empty(1, 9, 8), (64, 64), 5) == FeatureLayout("tokens", 5), "not 3 x 3 without a prefix"
+    assert find_layout(torch.empty(1, 20, 8), (64, 64), 11) == FeatureLayout("tokens", 11), "not 4 x 4 after 4"
     assert find_layout(tokens, (64, 64), prefix_tokens=12) == FeatureLayout("tokens", 12)
     assert find_layout(tokens, (64, 64), grid=(3, 6)) == FeatureLayout("tokens", 3, (3, 6))
     assert find_layout(torch.empty(1, 16, 8), (64, 64), 1) == FeatureLayout("tokens", 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from support.disk import Call, Disk
 
 from tembed.common import files as files_module
 from tembed.common.errors import TembedError
@@ -42,6 +43,17 @@ def test_a_look_at_a_lock_does_not_keep_it_from_others(tmp_path: Path, monkeypat
         monkeypatch.setattr("time.sleep", lambda _: other.release())
         with locked(tmp_path / "lock") as lock:
             assert lock.held
+
+
+def test_a_written_file_is_in_a_synced_folder_unless_it_is_of_no_use_later(
+    tmp_path: Path,
+) -> None:
+    folder = Call("sync", "")
+    with Disk(tmp_path).watched() as disk:
+        write_file(tmp_path / "note", b"", sync=False)
+        assert folder not in disk.calls
+        write_file(tmp_path / "result", b"")
+        assert disk.calls[-1] == folder
 
 
 def test_a_folder_that_stays_empty_is_removed_after_an_error(tmp_path: Path) -> None:

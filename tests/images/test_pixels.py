@@ -82,6 +82,13 @@ def test_resizing_to_a_smaller_side_averages_over_areas() -> None:
     assert resized(images, 8) is images
 
 
+def test_bilinear_resizing_to_a_smaller_side_averages_out_what_it_cannot_show() -> None:
+    lines = torch.tensor([1.0, 0.0, 0.0, 0.0]).repeat(8).expand(1, 3, 16, 32)
+    small = resized(lines, 4, "bilinear")
+    assert small.shape == (1, 3, 4, 8)
+    assert torch.allclose(small[..., 1:-1], torch.tensor(0.25), atol=0.01)
+
+
 def test_bilinear_resizing_also_enlarges() -> None:
     ramp = torch.arange(8.0).expand(1, 3, 4, 8)
     large = resized(ramp, 8, "bilinear")

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.reference_networks import DenseNet, ResNet, WideResNet
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from tembed.common.errors import TembedError
 from tembed.loss import EmbeddingLoss
+from tembed.models.network import Output
 from tembed.models.registry import canonical_name, create_model, list_models
 
 # Trainable parameters as a constant and a number per class, at 32 and at 84 pixels.
@@ -151,17 +153,42 @@ def test_convolutions_have_he_initialisation(name: str) -> None:
             assert module.bias.eq(0).all()
 
 
-def test_units_stride_first_and_project_the_preactivated_input() -> None:
-    """As the authors of ResNet v2 and WRN built them. An identity shortcut reads the raw input."""
-    unit = create_model("rn26").eval().stage2[0]
-    assert unit.reduce.stride == unit.shortcut.stride == (2, 2)
-    x = torch.randn(2, 64, 8, 8)
-    f = unit.preact(x)
-    embedded = unit.embed(unit.maximizer(unit.match(unit.norm(unit.reduce(f)))))
-    torch.testing.assert_close(unit(x) - unit.shortcut(f), embedded)
-    plain = create_model("wrn16").eval().stage4[0]
-    x = torch.randn(2, 128, 4, 4)
-    torch.testing.assert_close(plain(x) - x, plain.conv2(plain.norm(plain.conv1(plain.preact(x)))))
+@pytest.mark.parametrize("input_size", [32, 84])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rn20", {}),
+        ("rn38-embed", {"softmax_on_bn": True, "smooth_shortcut": True}),
+        ("rn26-embed", {"conventions": "keras"}),
+        ("wrn16-embed", {"softmax_on_bn": True, "smooth_shortcut": True}),
+        ("wrn16", {"conventions": "keras"}),
+        ("dn100-embed", {}),
+        ("dn100-embed-cat", {"softmax_on_bn": True}),
+    ],
+)
+def test_networks_compute_what_the_paper_describes(name: str, options: dict[str, Any], input_size: int) -> None:
+    """Value by value, against an independent forward pass with the same weights and odd running statistics."""
+    torch.manual_seed(0)
+    model = create_model(name, 5, input_size, **options).eval().double()
+    for bn in (module for module in model.modules() if isinstance(module, nn.BatchNorm2d)):
+        for tensor, low, high in ((bn.weight, 0.5, 1.5), (bn.bias, -0.5, 0.5)):
+            nn.init.uniform_(tensor, low, high)
+        bn.running_mean.uniform_(-0.5, 0.5)
+        bn.running_var.uniform_(0.5, 2)
+    first = 2 if input_size == 84 else 1
+    kind, strides = {
+        "rn": (ResNet, (first, 2, 2, 1)),
+        "wr": (WideResNet, (first, 2, 2, 1)),
+        "dn": (DenseNet, (2, 2, first, 1)),
+    }[name[:2]]
+    keras = options.get("conventions") == "keras"
+    weights, eps = model.state_dict(), 1e-3 if keras else 1e-5
+    reference = kind(weights, strides[:3] if name == "rn20" else strides, keras, eps)
+    x = torch.randn(2, 3, 22, 16).double()
+    block = {one: options.get(one, False) for one in ("softmax_on_bn", "smooth_shortcut")}
+    with torch.no_grad():
+        logits, scores = reference(x, **block)
+        torch.testing.assert_close(model(x), Output(logits, scores))
 
 
 @pytest.mark.parametrize("maximizer", ["bn-relu", "entropic", "perturbed"])

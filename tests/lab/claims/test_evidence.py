@@ -117,9 +117,10 @@ def test_undefined_draws_give_no_interval() -> None:
     assert (found.p, found.against) == (1, 1)
 
 
-def test_a_control_is_undefined_if_one_of_its_seeds_is() -> None:
-    own, lost = [np.linspace(0, 1, 11), np.ones(1)], np.full(11, np.nan)
-    zero, nowhere = np.zeros(11), np.array([np.nan])
+@pytest.mark.parametrize("nowhere_is", [np.nan, np.inf])
+def test_a_control_is_undefined_if_one_of_its_seeds_is(nowhere_is: float) -> None:
+    own, lost = [np.linspace(0, 1, 11), np.ones(1)], np.full(11, nowhere_is)
+    zero, nowhere = np.zeros(11), np.array([nowhere_is])
     assert is_defined(Rival("a", [[zero], [zero[:1]]]).control(own))
     assert not is_defined(Rival("a", [[lost], [zero[:1]]]).control(own))
     assert not is_defined(Rival("a", [[zero], [nowhere]]).control(own))
@@ -156,6 +157,13 @@ def test_one_more_untrained_network_is_rarely_told_apart_from_the_others() -> No
     assert far.beaten
     assert far.difference.value == pytest.approx(100 + own[0] - np.mean([draws[0] for draws in others]))
     assert not control("untrained", own - 100, others).beaten
+    spread = np.std([draws[0] for draws in others], ddof=1)
+    apart = own - np.mean(others, axis=0)
+    parts = np.array([apart[1:].var(ddof=1), spread**2 * 6 / 5])  # of the half-samples, and of one more network
+    freedom = parts.sum() ** 2 / (parts**2 / [len(apart) - 2, 4]).sum()
+    near = control("untrained", own, others)
+    assert near.p == pytest.approx(stats.t.sf(apart[0] / np.sqrt(parts.sum()), freedom))
+    assert near.against == pytest.approx(1 - near.p)
     alone = control("untrained", own + 1, others[:1])  # one network: only the choice of images counts
     apart = own + 1 - others[0]
     assert alone.p == pytest.approx(stats.t.sf(apart[0] / apart[1:].std(ddof=1), len(apart) - 2))

@@ -145,12 +145,13 @@ def test_a_claim_with_an_undefined_control_cannot_hold() -> None:
     assert mine.weights.why == "undefined on these images: undefined"
     assert mine.method.verdict == "unclear"
     assert none.weights.verdict == "not measured"
-    lost = replace(OTHER, block_output=OTHER.block_output * np.nan)
     register_claim(
         ClaimSpec("mean", "", "", lambda one: one.samples.mean(one.features.block_output[:, 0]), ("nothing",))
     )
-    (claim,) = made_claims(["mean"], {"run": [FEATURES, lost]}, SAMPLES)
-    assert (claim.weights.why, claim.over_seeds) == ("its number is undefined on these images", ())
+    for number in (np.nan, np.inf):
+        lost = replace(OTHER, block_output=np.full_like(OTHER.block_output, number))
+        (claim,) = made_claims(["mean"], {"run": [FEATURES, lost]}, SAMPLES)
+        assert (claim.weights.why, claim.over_seeds) == ("its number is undefined on these images", ())
 
 
 def test_a_control_without_what_the_measure_needs_is_refused() -> None:

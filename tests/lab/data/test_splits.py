@@ -38,6 +38,12 @@ def test_a_split_is_the_order_of_the_hashes_of_seed_and_index() -> None:
     assert indices.train.tolist() == sorted(order[4:])
 
 
+def test_half_an_image_is_rounded_up() -> None:
+    """15 % of 30 images are 4.5, and 20 % of 13 are 2.6."""
+    assert [len(subset) for subset in paper_split(np.zeros(30, np.int64), ("a",), 0)] == [19, 5, 6]
+    assert [len(subset) for subset in paper_split(np.zeros(13, np.int64), ("a",), 0)] == [8, 2, 3]
+
+
 def test_another_seed_gives_another_split() -> None:
     first, second = (paper_split(POOL, CLASSES, seed).test for seed in (0, 1))
     assert len(np.intersect1d(first, second)) < 0.25 * len(first)

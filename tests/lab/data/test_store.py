@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.datasets import entries
+from support.disk import Call, Disk
 
 from tembed import __version__
 from tembed.common.errors import TembedError
@@ -252,6 +253,18 @@ def test_a_dataset_can_be_removed_after_a_killed_renaming(root: Path, stored_pet
         (stored_pets / f"{name}.0123abcd.part").write_text("{")
     remove_dataset("pets")
     assert not stored_pets.exists()
+
+
+def test_a_repaired_dataset_is_synced(stored_pets: Path, tmp_path: Path) -> None:
+    """And the record is replaced last: it describes arrays that are there."""
+    (stored_pets / "images.npy").write_bytes(b"damaged")
+    with Disk(stored_pets.parent).watched() as disk:
+        import_images(tmp_path / "pets", "pets")
+    renames = [n for n, call in enumerate(disk.calls) if call.target.startswith("pets/")]
+    in_place = [disk.calls[n].target for n in renames]
+    assert in_place[-1] == "pets/manifest.json"
+    assert {"pets/images.npy", "pets/labels.npy", "pets/origin.npy"} < set(in_place)
+    assert Call("sync", "pets") in disk.calls[renames[-1] :]
 
 
 def test_a_folder_with_other_files_is_not_removed(stored_pets: Path) -> None:

@@ -64,6 +64,12 @@ def test_zooming_keeps_the_place_under_the_pointer(tab: Tab) -> None:
     assert call(tab, "tembed.camera.toScreen.bind(tembed.camera)", camera, SIZE, *before) == pytest.approx([100, 500])
 
 
+def test_the_ends_of_the_range_of_entropies_belong_to_it(tab: Tab) -> None:
+    state = "{ ...tembed.page.store.state, labels: [], heads: [], entropy: [0.25, 0.75] }"
+    patches = "{ arrays: { entropy: [0, 24, 25, 26, 74, 75, 76, 100] }, about: { fine: 100 }, count: 8 }"
+    assert tab.run(f"[...tembed.passing({patches}, {state})]") == [0, 0, 1, 1, 1, 1, 0, 0]
+
+
 def test_a_flight_starts_and_ends_where_it_should(tab: Tab) -> None:
     start, end = {"x": 0.1, "y": 0.2, "scale": 500}, {"x": 0.9, "y": 0.3, "scale": 8000}
     path = [call(tab, "tembed.camera.between.bind(tembed.camera)", start, end, t) for t in (0, 0.5, 1)]

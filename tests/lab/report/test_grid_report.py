@@ -73,6 +73,8 @@ def test_a_repeated_seed_is_not_another_sample(put: Put, tmp_path: Path) -> None
     found = read_runs([tmp_path / "summaries"])
     assert len(found.records) == len(found.duplicates) == len(found.excluded) == 1
     assert "another result (81.00, not 80.00 %)" in found.excluded[0]
+    put(Recipe.paper("rn26", "cifar10"), 82.0, test_images=200)  # a test of other images
+    assert [record.accuracy for record in read_runs([tmp_path / "summaries"]).records] == pytest.approx([80, 82])
 
 
 def test_single_seeds_are_marked(tmp_path: Path) -> None:

@@ -81,6 +81,18 @@ def test_images_grow_to_their_full_side_before_the_end(epochs: int, full: int) -
     assert {image_side(PAPER, epoch, full) for epoch in range(200)} == {full}
 
 
+def test_sides_in_between_are_rounded_down_to_four_pixels() -> None:
+    """From 16 to 32 in steps of 3.2 and 16 / 6: never above the straight line, so that no epoch costs more."""
+    sides = {
+        epochs: [
+            image_side(Recipe.fast("rn26", "cifar10", epochs=epochs, start_scale=0.5), epoch, 32)
+            for epoch in range(epochs)
+        ]
+        for epochs in (8, 10)
+    }
+    assert sides == {8: [16, 16, 20, 24, 28, 32, 32, 32], 10: [16, 16, 20, 24, 24, 28, 32, 32, 32, 32]}
+
+
 def test_each_step_has_its_own_seed() -> None:
     seeds = {derived_seed(seed, epoch, step) for seed in range(5) for epoch in range(12) for step in range(12)}
     assert len(seeds) == 5 * 12 * 12

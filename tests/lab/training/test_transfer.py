@@ -60,17 +60,18 @@ def test_other_classes_get_a_new_head_and_new_class_convolutions(source: Run, tm
         assert (name in loaded) == (not name.startswith(PER_CLASS)) == torch.equal(tensor, old[name]), name
 
 
-def test_classes_of_other_names_are_other_classes_even_if_there_are_as_many(source: Run) -> None:
+def test_classes_of_other_names_or_in_another_order_are_other_classes(source: Run) -> None:
     recipe, tensors = SOURCE.complete(), load(source.folder).state_dict()
     names = tuple(f"class {number}" for number in range(10))
     start = fresh(SOURCE, 10, 8)
     model = build(recipe, 10, 8)
-    model.load_state_dict(start)
-    loaded = load_fitting(model, names, tensors, {"classes": [*names[:9], "another"]}, "source")
-    assert not any(name.startswith(PER_CLASS) for name in loaded)
-    for name, tensor in model.state_dict().items():
-        expected = start if name.startswith(PER_CLASS) else tensors
-        assert torch.equal(tensor, expected[name]), name
+    for others in ([*names[:9], "another"], list(reversed(names))):
+        model.load_state_dict(start)
+        loaded = load_fitting(model, names, tensors, {"classes": others}, "source")
+        assert not any(name.startswith(PER_CLASS) for name in loaded)
+        for name, tensor in model.state_dict().items():
+            expected = start if name.startswith(PER_CLASS) else tensors
+            assert torch.equal(tensor, expected[name]), name
     assert set(load_fitting(model, names, tensors, {"classes": list(names)}, "source")) == set(tensors)
     assert set(load_fitting(model, names, tensors, {}, "source")) == set(tensors)
 
