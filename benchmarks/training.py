@@ -26,13 +26,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from tembed.kernels import fused_bn_relu as bn_relu
 from tembed.lab.data.batches import training_batches
 from tembed.lab.data.parts.world import generate
-from tembed.lab.training.compiling import compile_stages
+from tembed.lab.training.compiling import compile_loss
 from tembed.lab.training.environment import keep_freed_memory
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.starting import build
+from tembed.lab.training.step_measures import MeasuredLoss, measured_loss
 from tembed.loss import EmbeddingLoss
-from tembed.models.network import Output
 from tembed.models.registry import create_model
 
 MODELS = ("rn26", "rn26-embed", "wrn16", "dn100")
@@ -45,15 +45,11 @@ SIDE = 1024  # of the multiplied matrices
 Step = Callable[[], object]
 
 
-def step_of(
-    model: Callable[[Tensor], Output], weight: float, optimizer: torch.optim.Optimizer, batches: Iterator
-) -> Step:
-    loss = EmbeddingLoss(weight)
-
+def step_of(measure: MeasuredLoss, optimizer: torch.optim.Optimizer, batches: Iterator) -> Step:
     def step() -> None:
         images, labels = next(batches)
         optimizer.zero_grad()
-        loss(model(images), labels).backward()
+        measure(images, labels).loss.backward()
         optimizer.step()
 
     return step
@@ -65,7 +61,8 @@ def plain_step(name: str, weight: float) -> Step:
             yield from DataLoader(PerImage(IMAGES), BATCH, shuffle=True)
 
     model = create_model(name, num_classes=10)
-    step = step_of(model, weight, torch.optim.Adam(model.parameters(), foreach=False), batches())
+    measure = measured_loss(model, EmbeddingLoss(weight))
+    step = step_of(measure, torch.optim.Adam(model.parameters(), foreach=False), batches())
 
     def without_kernels() -> None:
         with mock.patch.object(bn_relu, "load", return_value=None):
@@ -84,9 +81,10 @@ def our_step(name: str, weight: float, compile: bool = False) -> Step:
     recipe = Recipe.paper(name, "parts", batch_size=BATCH).complete()
     model = build(recipe, classes=10, side=32)
     optimizer = make_optimizer(recipe, model)
+    measure = measured_loss(model, EmbeddingLoss(weight))
     if compile:
-        compile_stages(model, BATCH)
-    return step_of(model, weight, optimizer, batches())
+        measure = compile_loss(measure, BATCH, torch.device("cpu"))
+    return step_of(measure, optimizer, batches())
 
 
 def seconds(work: Step, times: int) -> float:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from tembed.common.accelerators import Accelerator
 from tembed.common.errors import counted
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Analyze:
     fast_maps: bool = False
     """a first look in about a minute: 100 images in total, 250 for the knock-outs, and t-SNE of 1,500 patches with the
     others beside them"""
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
     """print only where the report is"""

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tembed.common.accelerators import Accelerator
+
 SHOWN = 5
 """Classes and confusions on the terminal; the report has all."""
 
@@ -22,7 +24,7 @@ class Evaluate:
     """another dataset with the same classes; it is split by its own folders, or 65/15/20"""
     out: Path | None = None
     """the folder for the report; default: RUN/evaluation-SUBSET for a run folder, else evaluation/NAME-SUBSET"""
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
     """print only the result, and write no report"""

@@ -3,9 +3,11 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
+
+from tembed.common.accelerators import Accelerator
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Explain:
     """also write each photograph, in its own size, under the heat map of the head's class"""
     words: bool = False
     """also write the mixture of classes of each patch as text"""
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
 
 

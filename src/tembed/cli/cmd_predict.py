@@ -3,9 +3,11 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
+
+from tembed.common.accelerators import Accelerator
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Predict:
     """write the predictions to this file (.csv or .json) instead of the terminal"""
     top: int = 3
     """number of classes per image"""
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
     """show no progress"""

@@ -46,7 +46,7 @@ def cropped(images: UInt8, crops: Crops, mean: Triple) -> UInt8:
     count, height, width, _ = images.shape
     above, before, row = padding(height), padding(width), 3 * width  # whole rows of bytes copy faster than pixels
     padded = np.empty((count, height + 2 * above, row + 6 * before), np.uint8)
-    padded[:] = _mean_row(tuple(mean), width + 2 * before)
+    padded[:] = mean_row(tuple(mean), width + 2 * before)
     inside = padded[:, above : above + height, 3 * before : 3 * before + row]
     inside[:] = images.reshape(count, height, row)
     inside[crops.flip] = _mirrored(images[crops.flip]).reshape(-1, height, row)
@@ -56,7 +56,7 @@ def cropped(images: UInt8, crops: Crops, mean: Triple) -> UInt8:
 
 
 @lru_cache(maxsize=8)
-def _mean_row(mean: tuple[float, ...], width: int) -> UInt8:
+def mean_row(mean: tuple[float, ...], width: int) -> UInt8:
     """A row of the mean colour, as bytes."""
     return np.tile(np.rint(np.array(mean) * 255).astype(np.uint8), width)
 
@@ -70,7 +70,7 @@ def _mirrored(images: UInt8) -> UInt8:
 
 def normalised(images: UInt8, mean: Triple, std: Triple) -> Tensor:
     """``(x / 255 - mean) / std``: bytes ``(n, H, W, 3)`` to floats ``(n, 3, H, W)`` in channels-last memory."""
-    scale, shift = _scale_shift(tuple(mean), tuple(std), images.shape[1] * images.shape[2])
+    scale, shift = scale_shift(tuple(mean), tuple(std), images.shape[1] * images.shape[2])
     floats = images.reshape(len(images), len(scale)).astype(np.float32)
     floats *= scale
     floats += shift
@@ -78,7 +78,7 @@ def normalised(images: UInt8, mean: Triple, std: Triple) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def _scale_shift(mean: tuple[float, ...], std: tuple[float, ...], pixels: int) -> tuple[Floats, Floats]:
+def scale_shift(mean: tuple[float, ...], std: tuple[float, ...], pixels: int) -> tuple[Floats, Floats]:
     """``x * scale + shift`` is ``(x / 255 - mean) / std``, for all values of an image."""
     scale, shift = 1 / (255 * np.array(std)), -np.array(mean) / np.array(std)
     return np.tile(scale.astype(np.float32), pixels), np.tile(shift.astype(np.float32), pixels)

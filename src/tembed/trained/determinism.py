@@ -1,13 +1,20 @@
 """Where and how to compute: the device, deterministic operations, and a random state that is put back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch.utils import deterministic
 
+from tembed.common.accelerators import Accelerator
 from tembed.common.errors import TembedError
+
+GPUS: dict[str, Callable[[], bool]] = {
+    "cuda": lambda: torch.cuda.is_available(),
+    "mps": lambda: torch.backends.mps.is_available(),
+}
+"""The kinds of GPU, and whether there is one. The first that is there is chosen."""
 
 
 @contextmanager
@@ -29,11 +36,14 @@ def reproducible(device: torch.device | str) -> Iterator[None]:
             deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
 
 
-def choose_device(accelerator: str) -> Literal["cpu", "cuda"]:
-    """The device for "cpu", "cuda", or "auto", a GPU if there is one. Raises `TembedError` if it is not there."""
-    if accelerator not in ("auto", "cpu", "cuda"):
-        raise TembedError(f"`accelerator` is {accelerator!r}; it must be one of auto, cpu, cuda")
-    available = torch.cuda.is_available()
-    if accelerator == "cuda" and not available:
-        raise TembedError("`accelerator` is cuda, but torch finds no GPU here; leave it out to compute on the CPU")
-    return "cuda" if available and accelerator != "cpu" else "cpu"
+def choose_device(accelerator: str) -> str:
+    """The device for "cpu", a kind of GPU, or "auto", a GPU if there is one. Raises `TembedError` if there is none."""
+    if accelerator == "auto":
+        return next((name for name, is_available in GPUS.items() if is_available()), "cpu")
+    if accelerator not in ("cpu", *GPUS):
+        raise TembedError(f"`accelerator` is {accelerator!r}; it must be one of {', '.join(get_args(Accelerator))}")
+    if accelerator != "cpu" and not GPUS[accelerator]():
+        raise TembedError(
+            f"`accelerator` is {accelerator}, but torch finds no GPU here; leave it out to compute on the CPU"
+        )
+    return accelerator

@@ -88,7 +88,7 @@ def predict(source: Loadable, images: Given | Iterable[Given], *, accelerator: s
         source: a run, a weights file, shipped weights, or a model that `tembed.load` returned.
         images: paths (a folder stands for all images in it), Pillow images, or uint8 arrays ``(H, W, 3)``. A picture
             becomes a square in the same way as those that the network was trained on; by default its centre is kept.
-        accelerator: "cpu", "cuda", or "auto" for a GPU if there is one.
+        accelerator: "cpu", "cuda", "mps", or "auto" for a GPU if there is one.
 
     Raises `TembedError` for a picture that cannot be read; `each_prediction` can leave such pictures out.
     """

@@ -1,9 +1,8 @@
-"""Compiled stages compute the same as plain ones, for every image side, and keep their names."""
+"""The compiled loss of a network is that of the plain one, for every image side, in one graph."""
 
 import copy
 import functools
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ from tembed.attachment.frozen import BlockAndHead
 from tembed.block import FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.common.files import private_folder
-from tembed.lab.training.compiling import compile_stages
+from tembed.lab.training.compiling import compile_loss
+from tembed.lab.training.step_measures import Measured, MeasuredLoss, measured_loss
 from tembed.loss import EmbeddingLoss
 from tembed.maximizers.bn_relu import BNReLU
 from tembed.models.network import Network
@@ -37,7 +37,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda stages, dynamic: stages)
+    monkeypatch.setattr(torch, "compile", lambda measure, **settings: measure)
+
+
+def compiled_loss(model: nn.Module, batch: int, weight: float = 0.5) -> MeasuredLoss:
+    return compile_loss(measured_loss(model, EmbeddingLoss(weight)), batch, torch.device("cpu"))
 
 
 @pytest.mark.process
@@ -50,14 +54,16 @@ def test_a_compiled_network_has_the_gradients_of_the_plain_one(monkeypatch: pyte
     stages = [nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), BNReLU(4)), nn.Identity(), nn.Identity()]
     plain = Network(nn.Conv2d(3, 4, 1), stages, FeatureEmbedding(4, 3), nn.Identity(), 4, 3)
     compiled = copy.deepcopy(plain)
-    compile_stages(compiled, batch=3)
-    assert list(compiled.state_dict()) == list(plain.state_dict())
-    loss, labels = EmbeddingLoss(0.5), torch.tensor([0, 1, 2])
+    measures = (measured_loss(plain, EmbeddingLoss(0.5)), compiled_loss(compiled, batch=3))
+    labels = torch.tensor([0, 1, 2])
     for side in (8, 12):
         images = torch.randn(3, 3, side, side).to(memory_format=torch.channels_last)
-        for model in (plain, compiled):
-            model.zero_grad()
-            loss(model(images), labels).backward()
+        plain.zero_grad()
+        compiled.zero_grad()
+        found = [measure(images, labels) for measure in measures]
+        torch.testing.assert_close(found[1], found[0])
+        for each in found:
+            each.loss.backward()
         for (name, p), q in zip(plain.named_parameters(), compiled.parameters(), strict=True):
             torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: name + text)
     for name, tensor in plain.state_dict().items():
@@ -78,37 +84,38 @@ def test_every_network_is_traced_in_one_graph(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
     torch._dynamo.reset()
     counters.clear()
-    compile_stages(traced, batch=4)
+    weight = 0.5 if model_info(name).has_scores else 0.0
     images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 0])
     losses = []
-    for model in (plain, traced):
-        loss = EmbeddingLoss(0.5 if model_info(name).has_scores else 0.0)(model(images), labels)
+    for measure in (measured_loss(plain, EmbeddingLoss(weight)), compiled_loss(traced, 4, weight)):
+        loss = measure(images, labels).loss
         loss.backward()
         losses.append(loss.item())
-    assert counters["stats"]["unique_graphs"] == 2
+    assert counters["stats"]["unique_graphs"] == 1
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     ours, theirs = (torch.cat([p.grad.flatten() for p in model.parameters()]) for model in (traced, plain))
     assert (ours - theirs).norm() < 1e-2 * theirs.norm()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_only_full_training_batches_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = create_model("rn20", num_classes=3, input_size=16)
-    seen: list[int] = []
+@pytest.mark.parametrize(("device", "mode"), [("cpu", None), ("cuda", "reduce-overhead")])
+def test_only_full_batches_are_compiled_and_a_gpu_records_them(
+    device: str, mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, str | None]] = []
 
-    def compiled(stages: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
-        def run(x: Tensor) -> Tensor:
-            seen.append(len(x))
-            return stages(x)
+    def compiled(measure: MeasuredLoss, dynamic: bool, mode: str | None) -> MeasuredLoss:
+        def run(images: Tensor, labels: Tensor) -> Measured:
+            seen.append((len(labels), mode))
+            return measure(images, labels)
 
         return run
 
     monkeypatch.setattr(torch, "compile", compiled)
-    compile_stages(model, batch=4)
+    model = create_model("rn20", num_classes=3, input_size=16)
+    measure = compile_loss(measured_loss(model, EmbeddingLoss(0.0)), 4, torch.device(device))
     for count in (4, 3):
-        model(torch.randn(count, 3, 16, 16))
-    model.eval()(torch.randn(4, 3, 16, 16))
-    assert seen == [4, 4]  # features and classify, once each
+        measure(torch.randn(count, 3, 16, 16), torch.zeros(count, dtype=torch.int64))
+    assert seen == [(4, mode)]
 
 
 @pytest.mark.slow
@@ -128,28 +135,24 @@ def test_a_network_from_elsewhere_is_traced_in_one_graph_and_trains_alike(
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager", fullgraph=True))
     torch._dynamo.reset()
     counters.clear()
-    compile_stages(traced, batch=4)
     images, labels = torch.randn(shape), torch.tensor([0, 1, 2, 0])
-    for model in (plain, traced):
+    measures = (measured_loss(plain, EmbeddingLoss(0.5)), compiled_loss(traced, 4))
+    for model, measure in zip((plain, traced), measures, strict=True):
         torch.manual_seed(1)  # dropout
         steps = torch.optim.SGD(model.parameters(), 0.1)
         for _ in range(2):
             steps.zero_grad()
-            EmbeddingLoss(0.5)(model(images), labels).backward()
+            measure(images, labels).loss.backward()
             steps.step()
     assert counters["stats"]["unique_graphs"] == 1
     assert list(traced.state_dict()) == list(plain.state_dict())
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(traced.state_dict()[name], tensor, msg=lambda text, name=name: name + text)
-    before = dict(counters["stats"])
-    traced.eval()(images)
-    traced.train()(images[:3])  # neither is compiled
-    assert dict(counters["stats"]) == before
 
 
 @pytest.mark.usefixtures("nothing_is_compiled")
 def test_compiled_code_is_kept_where_only_the_user_can_put_code(cache: Path) -> None:
-    compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+    compiled_loss(create_model("rn20", num_classes=3, input_size=16), batch=4)
     assert [Path(cache_dir()), Path(triton_cache_dir(0))] == [cache / "inductor", cache / "triton"]
     assert {folder.stat().st_mode & 0o777 for folder in cache.iterdir()} == {0o700}
 
@@ -159,11 +162,11 @@ def test_a_cache_that_others_can_write_is_refused(cache: Path) -> None:
     (cache / "inductor").mkdir(parents=True)
     (cache / "inductor").chmod(0o777)
     with pytest.raises(TembedError, match="open to others: set XDG_CACHE_HOME or TORCHINDUCTOR_CACHE_DIR"):
-        compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+        compiled_loss(create_model("rn20", num_classes=3, input_size=16), batch=4)
 
 
 @pytest.mark.usefixtures("nothing_is_compiled")
 def test_a_cache_that_the_user_named_is_used(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
-    compile_stages(create_model("rn20", num_classes=3, input_size=16), batch=4)
+    compiled_loss(create_model("rn20", num_classes=3, input_size=16), batch=4)
     assert cache_dir() == str(tmp_path / "mine")

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tembed.common.arrays import Triple
+from tembed.common.arrays import Triple, UInt8
 from tembed.common.errors import TembedError
 from tembed.images.pixels import cropped, normalised
 from tembed.lab.data.image_set import ImageSet
@@ -42,11 +42,15 @@ class Pixels:
             raise TembedError(f"a channel of the images is constant (std {self.std}), so it cannot be normalised")
 
     def tensors(self, order: Order, epoch: int, step: int) -> Tensor:
+        return normalised(self.pixels(order, epoch, step), self.mean, self.std)
+
+    def pixels(self, order: Order, epoch: int, step: int) -> UInt8:
+        """The images before they are normalised: bytes ``(n, H, W, 3)``."""
         pixels = self.images.pixels(order.positions(epoch, step))
         if self.flips is not None:
             crops = draw_crops(order.total, *self.images.size, order.seed, epoch, self.flips)
             pixels = cropped(pixels, crops.of(order.share(step)), self.mean)
-        return normalised(pixels, self.mean, self.std)
+        return pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +67,11 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
         """This worker's tensors and labels."""
-        labels = self.images.labels[torch.from_numpy(self.order.positions(epoch, step))]
-        return self.source.tensors(self.order, epoch, step), labels
+        return self.source.tensors(self.order, epoch, step), self.labels_of(epoch, step)
+
+    def labels_of(self, epoch: int, step: int) -> Tensor:
+        """The labels of this worker's images in this step."""
+        return self.images.labels[torch.from_numpy(self.order.positions(epoch, step))]
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, starting at step ``start``."""

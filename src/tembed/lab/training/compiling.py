@@ -3,37 +3,26 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from tembed.common.errors import TembedError
 from tembed.common.files import private_folder
-from tembed.models.network import Network
-
-Stages = Callable[[Tensor], Any]
+from tembed.lab.training.step_measures import MeasuredLoss
 
 
-def compile_stages(model: nn.Module, batch: int) -> None:
-    """Compile a network for training on ``batch`` images, in place. State-dict names do not change.
+def compile_loss(measure: MeasuredLoss, batch: int, device: torch.device) -> MeasuredLoss:
+    """Compile the network with its block and its loss, as one graph, for training on ``batch`` images.
 
-    In a network of this package these are the stages: all but the block. A network from elsewhere has no stages that
-    are known here, and is compiled as a whole, with its block.
+    On CUDA the graph is also recorded as a CUDA graph, which the host launches at once.
 
     Shapes are fixed, because torch takes many times as long to trace a DenseNet with dynamic ones. So each image side
-    is compiled separately, and other batches, such as the last of an epoch or those of evaluation, run uncompiled.
+    is compiled separately, and other batches, such as the last of an epoch, run uncompiled.
     """
     use_private_cache()
-    for name in ("features", "classify") if isinstance(model, Network) else ("forward",):
-        plain = getattr(model, name)
-        setattr(model, name, _for_training(model, batch, plain, torch.compile(plain, dynamic=False)))
-
-
-def _for_training(model: nn.Module, batch: int, plain: Stages, compiled: Stages) -> Stages:
-    return lambda x: (compiled if model.training and len(x) == batch else plain)(x)
+    compiled = torch.compile(measure, dynamic=False, mode="reduce-overhead" if device.type == "cuda" else None)
+    return lambda images, labels: (compiled if len(labels) == batch else measure)(images, labels)
 
 
 def use_private_cache() -> None:

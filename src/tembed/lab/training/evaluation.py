@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
 from tembed.lab.data.batches import Batches, evaluation_batches
+from tembed.lab.data.device_batches import on_device
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.loading import load
 from tembed.lab.data.subsets import SUBSETS, Subset
@@ -89,7 +90,7 @@ def evaluate(
     """Measure the best weights of a run, a weights file or shipped weights on a subset of their dataset.
 
     ``data`` names another dataset with the same classes. On the run's own test subset this gives the run's result.
-    ``accelerator``: "cpu", "cuda", or "auto" for a GPU if there is one.
+    ``accelerator``: "cpu", "cuda", "mps", or "auto" for a GPU if there is one.
     """
     progress = progress or Progress()
     network, images, _ = _load(source, subset, data, root, accelerator, progress)
@@ -112,17 +113,18 @@ def evaluate_in_detail(
     patches: list[Tensor] = []
 
     def keep(output: Output) -> None:
-        logits.append(output.logits.float().cpu())
+        logits.append(output.logits.float())
         if output.scores is not None:
-            patches.append(output.scores.float().softmax(1).mean((2, 3)).cpu())
+            patches.append(output.scores.float().softmax(1).mean((2, 3)))
 
     evaluation = _measure(network, images, subset, progress, keep)
+    scores = torch.cat(logits).cpu()
     predictions = Predictions(
         classes=network.description.classes,
         labels=images.labels.numpy(),
-        probabilities=torch.cat(logits).softmax(1).numpy(),
-        losses=F.cross_entropy(torch.cat(logits), images.labels, reduction="none").numpy(),
-        patches=torch.cat(patches).numpy() if patches else None,
+        probabilities=scores.softmax(1).numpy(),
+        losses=F.cross_entropy(scores, images.labels, reduction="none").numpy(),
+        patches=torch.cat(patches).cpu().numpy() if patches else None,
         files=images.files or tuple(f"image {index}" for index in images.indices.tolist()),
     )
     return Detailed(evaluation, predictions, images, network, name, subset)
@@ -160,8 +162,8 @@ def _measure(
     network: AnyNetwork, images: ImageSet, subset: str, progress: Progress, keep: Callable[[Output], None] | None
 ) -> Evaluation:
     mean, std = network.description.normalisation
-    batches = evaluation_batches(images, EVAL_BATCH, mean=mean, std=std)
-    group = OneDevice(next(network.parameters()).device)
+    group = ProcessGroup(next(network.parameters()).device)
+    (batches,) = on_device(group.device, evaluation_batches(images, EVAL_BATCH, mean=mean, std=std))
     try:
         with reproducible(group.device):
             return evaluate_batches(
@@ -174,16 +176,6 @@ def _measure(
             )
     finally:
         progress.close()
-
-
-class OneDevice(ProcessGroup):
-    """A single process whose model is already on this device."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-
-    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(tensor.to(self.device) for tensor in tensors)
 
 
 @torch.no_grad()
@@ -206,12 +198,12 @@ def evaluate_batches(
         forward: how to call the model, if it is wrapped.
         keep: called with the output for each batch.
     """
-    forward = forward or model
+    forward = forward or group.in_precision(model)
     was_training = model.training
     model.eval()
-    correct = patch_correct = patch_count = 0
-    head = patches = 0.0
-    total, done = len(batches.images), 0
+    total, done, patch_count = len(batches.images), 0, 0
+    counts: list[int] = []
+    measured: list[Tensor] = []  # of each batch: correct, head, patches, correct patches; read once, at the end
     with torch.random.fork_rng(devices=[]):
         for step, (images, labels) in enumerate(batches.epoch(0)):
             if len(labels):  # a share is empty if there are fewer images than processes
@@ -220,18 +212,26 @@ def evaluate_batches(
                 output = forward(images)
                 if keep is not None:
                     keep(output)
-                correct += int((output.logits.argmax(1) == labels).sum())
-                head += float(F.cross_entropy(output.logits, labels, reduction="sum"))
+                head = F.cross_entropy(output.logits, labels, reduction="sum")
+                patches = right_patches = torch.zeros_like(head)
                 if output.scores is not None:
                     truth = labels[:, None, None].expand(-1, *output.scores.shape[2:])
-                    patch_correct += int((output.scores.argmax(1) == truth).sum())
+                    patches = F.cross_entropy(output.scores, truth)
+                    right_patches = (output.scores.argmax(1) == truth).sum()
                     patch_count += truth.numel()
-                    patches += float(F.cross_entropy(output.scores, truth)) * len(labels)
+                right = (output.logits.argmax(1) == labels).sum()
+                wide = torch.promote_types(head.dtype, torch.float32)
+                measured.append(torch.stack([value.to(wide) for value in (right, head, patches, right_patches)]))
+                counts.append(len(labels))
             done += batches.order.count(step)
             if watch is not None:
                 watch(done, total)
     model.train(was_training)
-    sums = group.sum([correct, head, patches, patch_correct, patch_count])
+    rows = torch.stack(measured).cpu().tolist() if measured else []
+    own = [0.0] * 4
+    for count, (right, head, patches, right_patches) in zip(counts, rows, strict=True):
+        own = [own[0] + right, own[1] + head, own[2] + patches * count, own[3] + right_patches]
+    sums = group.sum([*own, patch_count])
     check_finite(torch.tensor(sums[1]))
     has_patches = sums[4] > 0
     return Evaluation(

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
+from tembed.common.accelerators import Accelerator
 from tembed.common.errors import TembedError
 
 
@@ -12,7 +13,7 @@ from tembed.common.errors import TembedError
 class Hardware:
     """Devices, precision and compiler of a run. The recipe's batch is divided among the devices."""
 
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    accelerator: Accelerator = "auto"
     """what to compute on; auto: the GPUs if there are any"""
     devices: int | None = None
     """processes on this machine, one per GPU; default: 1, or as many as torchrun started"""
@@ -31,25 +32,29 @@ class Hardware:
         return (self.devices or 1) * (self.nodes or 1)
 
     @property
-    def is_single_cpu(self) -> bool:
-        """Whether this is one process on the CPU in single precision, which needs only torch."""
-        return self.world == 1 and self.accelerator == "cpu" and self.precision == "32-true"
+    def needs_only_torch(self) -> bool:
+        """Whether this is one process in a precision that torch offers by itself."""
+        return self.world == 1 and self.precision in ("32-true", "bf16-mixed")
 
     def complete(self) -> "Hardware":
         """This hardware with every field filled in. Raises `TembedError` if the machine does not have it."""
-        for name, hint in get_type_hints(type(self)).items():
-            if get_args(hint) and int not in get_args(hint) and getattr(self, name) not in get_args(hint):
-                raise TembedError(f"`{name}` is {getattr(self, name)!r}; it must be one of {', '.join(get_args(hint))}")
+        for name in ("strategy", "precision"):
+            allowed = get_args(get_type_hints(type(self))[name])
+            if getattr(self, name) not in allowed:
+                raise TembedError(f"`{name}` is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
         for name in ("devices", "nodes"):
             if (number := getattr(self, name)) is not None and number < 1:
                 raise TembedError(f"`{name}` is {number}; it must be at least 1")
         from tembed.trained.determinism import choose_device  # imports torch
 
-        full = dataclasses.replace(self, accelerator=choose_device(self.accelerator), **_counts(self))
+        chosen: Any = choose_device(self.accelerator)
+        full = dataclasses.replace(self, accelerator=chosen, **_counts(self))
         if full.accelerator == "cuda":
             _check_gpus(full)
-        elif full.precision == "16-mixed":
+        elif full.accelerator == "cpu" and full.precision == "16-mixed":
             raise TembedError("`precision` 16-mixed is for GPUs; on a CPU use bf16-mixed or 32-true")
+        elif full.accelerator == "mps" and (full.world > 1 or full.precision == "64-true"):
+            raise TembedError("a Mac has one GPU, without 64-true: leave `devices` and `precision` out, or use the CPU")
         if full.compile:
             _check_compiler(full.accelerator)
         return full

@@ -19,8 +19,9 @@ from tembed.common.files import Lock, locked, make_folder
 from tembed.common.progress import Progress
 from tembed.images.pixels import resized
 from tembed.lab.data.batches import Batches
+from tembed.lab.data.device_batches import on_device
 from tembed.lab.training.averaging import Averaging
-from tembed.lab.training.compiling import compile_stages
+from tembed.lab.training.compiling import compile_loss
 from tembed.lab.training.evaluation import Evaluation, evaluate_batches
 from tembed.lab.training.hardware import Hardware, check_started, is_first_process
 from tembed.lab.training.inputs import Inputs, balancing_weights, load_inputs
@@ -33,6 +34,7 @@ from tembed.lab.training.run_storage import RunStorage
 from tembed.lab.training.schedule import derived_seed, ends_early, image_side, learning_rate
 from tembed.lab.training.starting import start_network
 from tembed.lab.training.state import Sums, copy_tensors
+from tembed.lab.training.step_measures import READ_STEPS, UnreadSteps, measured_loss
 from tembed.lab.training.stopping import Stopped, StopRequest, listening
 from tembed.lab.training.transfer import slow_down
 from tembed.lab.training.variance_share import measured_share
@@ -163,17 +165,25 @@ class Training:
         frozen = None
         if isinstance(network, Frozen):
             self.model, frozen = network.trained_part, network.frozen_tensors()
-            inputs = self.inputs = self._frozen_inputs(network)
+            inputs = self._frozen_inputs(network)
+        train, val, test = on_device(group.device, inputs.train, inputs.val, inputs.test)
+        inputs = self.inputs = dataclasses.replace(inputs, train=train, val=val, test=test)
         group.share_statistics(self.model)
         self.averaging = Averaging(recipe, self.model, self.steps)
         self.optimizer = make_optimizer(recipe, self.model)
         if recipe.init_rate != 1:
             slow_down(self.optimizer, self.model, loaded, recipe.init_rate)
-        if self.hardware.compile:
-            compile_stages(self.model, len(inputs.train.order.positions(0, 0)))
         self.forward, self.stepper = group.setup(self.model, self.optimizer)
         balanced = balancing_weights(inputs.train.images.labels, len(inputs.classes)) if recipe.balanced else None
+        if balanced is not None:
+            balanced = balanced.to(next(self.model.parameters()))
         self.loss = EmbeddingLoss(recipe.weight or 0.0, label_smoothing=recipe.label_smoothing, class_weights=balanced)
+        self.measure = measured_loss(self.forward, self.loss)
+        if self.hardware.compile:
+            self.measure = compile_loss(self.measure, len(inputs.train.order.positions(0, 0)), group.device)
+        self.unread, self.read_steps = UnreadSteps(), 1 if group.device.type == "cpu" else READ_STEPS
+        self.stop_seen = False
+        self.shown: dict[str, float] = {}
         self.largest_gradient = CONVENTIONS[recipe.conventions].gradient_norm
         self.storage = RunStorage(recipe, run, inputs, group, self.model, self.optimizer, lock, frozen)
         self.state = self.storage.resume(self.hardware, progress)
@@ -207,51 +217,62 @@ class Training:
         side = image_side(self.recipe, state.epoch, self.inputs.side)
         self.model.train()
         while state.step < self.steps:
-            self._stop_if_asked()
+            if self.group.world == 1:
+                self._stop_if_asked()
             start = time.perf_counter()
             self.train_step(side)
             state.step += 1
-            state.sums.seconds += time.perf_counter() - start
-            self._check_cores()
+            is_read = state.step % self.read_steps == 0 or state.step == self.steps
+            if is_read:
+                self._read_steps()
             sums = state.sums
-            self._show(loss=self._mean_loss(sums), images_per_second=sums.images / sums.seconds)
+            sums.seconds += time.perf_counter() - start
+            self._check_cores()
+            if is_read:
+                self.shown = {"loss": self._mean_loss(sums), "images_per_second": sums.images / sums.seconds}
+            self._show(**self.shown)
+            if is_read and self.stop_seen:  # several processes stop together, after a step that all of them read
+                self._stop_if_asked()
             if time.monotonic() - self.saved >= self.checkpoint_seconds:
                 self.save()
 
     def train_step(self, side: int) -> None:
-        """Take one step of the optimizer: a function of the state and of (seed, epoch, step)."""
-        state, epoch, step = self.state, self.state.epoch, self.state.step
+        """Take one step of the optimizer: a function of the state and of (seed, epoch, step).
+
+        On a GPU, nothing here waits for the device.
+        """
+        epoch, step = self.state.epoch, self.state.step
         images, labels = self.group.to_device(*self.inputs.train.batch(epoch, step))
         torch.manual_seed(derived_seed(self.recipe.seed, epoch, step, *self.group.noise_key))  # the maximizer's noise
         rate = self._rate(epoch * self.steps + step)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate * parameters.get("scale", 1.0)
-        output = self.forward(images if self.recipe.freeze else resized(images, side))
-        terms = self.loss.terms(output, labels)
-        loss = self.loss.combine(terms)
-        count = len(labels)
-        share = count / self.inputs.train.order.count(step)
-        mean, *sums = self.group.sum(
-            [
-                loss.item() * share,
-                count,
-                terms.head.item() * count,
-                0.0 if terms.patches is None else terms.patches.item() * count,
-                int((output.logits.argmax(1) == labels).sum()),
-            ]
-        )
-        if not math.isfinite(mean):
-            raise TembedError(self._not_finite(mean))
+        loss, *means = self.measure(images if self.recipe.freeze else resized(images, side), labels)
+        count = self.inputs.train.order.count(step)
+        share = len(labels) / count
+        self.unread.add(step, count, self.group.batch_means(torch.stack(means), share, self.stop.number is not None))
         self.optimizer.zero_grad()
         self.group.backward(loss, share)
         if self.largest_gradient is not None:
             self.group.clip_gradients(self.forward, self.stepper, self.largest_gradient)
         self.stepper.step()
-        self.averaging.update(state, self.model, epoch * self.steps + step + 1)
-        state.sums.images += int(sums[0])
-        state.sums.head += sums[1]
-        state.sums.patches += sums[2]
-        state.sums.correct += int(sums[3])
+        self.averaging.update(self.state, self.model, epoch * self.steps + step + 1)
+
+    def _read_steps(self) -> None:
+        """Add what the steps since the last read have measured to the sums of the epoch.
+
+        Raises `TembedError` if a loss is not finite, before anything that follows from it is saved.
+        """
+        sums = self.state.sums
+        for read in self.unread.read():
+            loss = (1 - self.loss.weight) * read.head + self.loss.weight * read.patches
+            if not math.isfinite(loss):
+                raise TembedError(self._not_finite(loss, read.step))
+            sums.images += read.images
+            sums.head += read.head * read.images
+            sums.patches += read.patches * read.images
+            sums.correct += round(read.accuracy * read.images)
+            self.stop_seen |= read.stop
 
     def finish_epoch(self) -> None:
         """Validate, keep the weights if they are the best so far, and save."""
@@ -297,14 +318,15 @@ class Training:
         self.model.load_state_dict(self.state.best)
         predicted: list[Tensor] = []
         test = self._evaluate(
-            "test", self.inputs.test, self.network, lambda output: predicted.append(output.logits.argmax(1).cpu())
+            "test", self.inputs.test, self.network, lambda output: predicted.append(output.logits.argmax(1))
         )
-        right = torch.cat(predicted) == self.inputs.test.images.labels if self.group.world == 1 else None
+        right = torch.cat(predicted).cpu() == self.inputs.test.images.labels if self.group.world == 1 else None
         self.storage.write_result(self.state, test, right)
         self.group.broadcast(True)  # the others return when the result is written
 
     def save(self) -> None:
         """Make the state the newest checkpoint."""
+        self._read_steps()
         self.storage.save(self.state)
         self.saved = time.monotonic()
 
@@ -331,9 +353,8 @@ class Training:
                 "again to resume"
             )
 
-    def _not_finite(self, loss: float) -> str:
-        epoch, step = self.state.epoch, self.state.step
-        train = self.inputs.train
+    def _not_finite(self, loss: float, step: int) -> str:
+        epoch, train = self.state.epoch, self.inputs.train
         order = dataclasses.replace(train.order, rank=0, world_size=1)  # the batch of all processes
         pool = train.images.indices[order.positions(epoch, step)].tolist()
         return (
@@ -351,8 +372,7 @@ class Training:
             if self.stop.number is not None:
                 raise Stopped(self.stop.number, "while computing features; those that are complete are kept")
 
-        (example,) = self.group.to_device(torch.empty(0))
-        network.to(example.device)
+        network.to(self.group.device)
         made = None
         for first in (True, False):  # the others find everything in the cache
             if self.group.is_first == first:
@@ -372,14 +392,15 @@ class Training:
     def _watch(self, task: str) -> Callable[[int, int], None]:
         def watch(done: int, total: int) -> None:
             self.progress.update(task, done, total)
-            if done < total:
+            # Processes on GPUs would wait for each other after each batch, so they stop after the evaluation.
+            if done < total and (self.group.world == 1 or self.group.device.type == "cpu"):
                 self._stop_if_asked()
 
         return watch
 
     def _show(self, **numbers: float) -> None:
         state, epochs = self.state, self.recipe.epochs
-        done = state.epoch * self.images + state.sums.images
+        done = state.epoch * self.images + min(state.step * self.recipe.batch_size, self.images)
         position = {"epoch": min(state.epoch + 1, epochs), "epochs": epochs}
         self.progress.update("training", done, epochs * self.images, **position, **numbers)
 

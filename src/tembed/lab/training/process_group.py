@@ -1,4 +1,4 @@
-"""The processes of a run: a single one, or several that lightning-fabric connects."""
+"""The processes of a run, and the device of each: a single process, or several that lightning-fabric connects."""
 
 import inspect
 import logging
@@ -22,10 +22,20 @@ class ConnectionLost(TembedError):
 
 
 class ProcessGroup:
-    """A single process with plain torch; the base class for several."""
+    """A single process with plain torch; the base class for several.
+
+    Args:
+        device: where the process computes.
+        autocast: the number format of products, if it is not that of the weights.
+    """
 
     rank = 0
     world = 1
+    device = torch.device("cpu")
+    autocast: torch.dtype | None = None
+
+    def __init__(self, device: torch.device | str = "cpu", autocast: torch.dtype | None = None):
+        self.device, self.autocast = torch.device(device), autocast
 
     @property
     def is_first(self) -> bool:
@@ -46,12 +56,24 @@ class ProcessGroup:
         """Make every batch normalisation use the whole batch, of which each process has a share."""
 
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
-        """The wrapped model and optimizer that a step calls. Both keep their tensors."""
-        return model, optimizer
+        """The wrapped model and optimizer that a step calls. Both keep their tensors, which go to the device."""
+        return self.in_precision(model.to(self.device)), optimizer
+
+    def in_precision(self, model: nn.Module) -> Forward:
+        """How to call a model on the device, so that it computes in the precision of the run."""
+        if self.autocast is None:
+            return model
+
+        def forward(x: Tensor) -> Output:
+            with torch.autocast(self.device.type, self.autocast):
+                output = model(x)
+            return Output(output.logits.float(), None if output.scores is None else output.scores.float())
+
+        return forward
 
     def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """The tensors on this process's device."""
-        return tensors
+        """The tensors on this process's device. The host does not wait for the copy of pinned memory."""
+        return tuple(tensor.to(self.device, non_blocking=True) for tensor in tensors)
 
     def backward(self, loss: Tensor, share: float) -> None:
         """Compute the gradients of the loss over the whole batch, of which this process has seen ``share``."""
@@ -60,6 +82,13 @@ class ProcessGroup:
     def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
         """Scale the gradients of the wrapped model down to this global norm, if theirs is larger."""
         nn.utils.clip_grad_norm_(model.parameters(), norm)
+
+    def batch_means(self, means: Tensor, share: float, stop: bool) -> Tensor:
+        """Means over the whole batch, from those over the share of it that this process has seen.
+
+        With several processes they are followed by how many of them were asked to stop, so that all stop together.
+        """
+        return means
 
     def sum(self, values: Sequence[float]) -> Sequence[float]:
         """The sums over all processes."""
@@ -96,6 +125,7 @@ class FabricGroup(ProcessGroup):
         self.rank, self.world = self.fabric.global_rank, hardware.world
         with self.connected():
             self.fabric.launch()
+        super().__init__(self.fabric.device)
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -118,14 +148,18 @@ class FabricGroup(ProcessGroup):
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
         return self.fabric.setup(model, optimizer)
 
-    def to_device(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(tensor.to(self.fabric.device, non_blocking=True) for tensor in tensors)
-
     def backward(self, loss: Tensor, share: float) -> None:
         self.fabric.backward(loss * (self.world * share))  # DDP averages gradients over the processes
 
     def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
         self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)  # undoes a loss scale
+
+    def batch_means(self, means: Tensor, share: float, stop: bool) -> Tensor:
+        if self.world == 1:
+            return means
+        values = torch.cat([means.double() * share, means.new_full((1,), stop, dtype=torch.float64)])
+        torch.distributed.all_reduce(values)
+        return values
 
     def sum(self, values: Sequence[float]) -> Sequence[float]:
         if self.world == 1:
@@ -149,14 +183,16 @@ class FabricGroup(ProcessGroup):
             self.fabric.strategy.precision.load_state_dict(state)
 
     def _reduced(self, values: Sequence[float], operation: Any) -> list[float]:
-        packed = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
+        packed = torch.tensor(values, dtype=torch.float64, device=self.device)
         torch.distributed.all_reduce(packed, operation)
         return packed.tolist()
 
 
 def join_process_group(hardware: Hardware) -> ProcessGroup:
     """The group for a complete `Hardware`. Call this in every process of the run; all must have been started."""
-    return SINGLE_PROCESS if hardware.is_single_cpu else FabricGroup(hardware)
+    if not hardware.needs_only_torch:
+        return FabricGroup(hardware)
+    return ProcessGroup(hardware.accelerator, torch.bfloat16 if hardware.precision == "bf16-mixed" else None)
 
 
 def _is_connection_error(error: RuntimeError) -> bool:
@@ -172,7 +208,7 @@ def _fabric(hardware: Hardware) -> Any:
         from lightning_fabric.strategies import DDPStrategy
     except ModuleNotFoundError as error:
         raise TembedError(
-            f"several devices, GPUs and other precisions need {error.name}: pip install 'tembed[lab]'"
+            f"several devices, 16-mixed and 64-true need {error.name}: pip install 'tembed[lab]'"
         ) from None
     for name in ("lightning_fabric", "lightning.fabric", "lightning_utilities"):
         logging.getLogger(name).setLevel(logging.WARNING)  # silence its banner

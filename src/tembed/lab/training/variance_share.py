@@ -16,23 +16,30 @@ from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 class Moments:
-    """Variance of each channel over images and pixels, from sums in double precision that processes can add up."""
+    """Variance of each channel over images and pixels, from sums in double precision that processes can add up.
+
+    What each map adds stays on the device until the variance is asked for.
+    """
 
     def __init__(self, channels: int):
-        self.count = 0
-        self.total = self.squares = torch.zeros(channels, dtype=torch.float64)
+        self.channels = channels
+        self.counts: list[int] = []
+        self.moments: list[Tensor] = []
 
     def add(self, x: Tensor) -> None:
         """Add a map ``(N, d, H, W)``."""
         pixels = x.detach().movedim(1, -1).flatten(0, -2).float()
-        variance, mean = (value.double().cpu() for value in torch.var_mean(pixels, 0, correction=0))
-        self.count += len(pixels)
-        self.total = self.total + len(pixels) * mean
-        self.squares = self.squares + len(pixels) * (variance + mean.square())
+        self.counts.append(len(pixels))
+        self.moments.append(torch.stack(torch.var_mean(pixels, 0, correction=0)))
 
     def variance(self, group: ProcessGroup = SINGLE_PROCESS) -> Tensor:
         """Over everything that the processes of ``group`` have added: ``(d,)``."""
-        sums = torch.tensor(group.sum([self.count, *self.total.tolist(), *self.squares.tolist()]), dtype=torch.float64)
+        total = squares = torch.zeros(self.channels, dtype=torch.float64)
+        moments = torch.stack(self.moments).cpu().double() if self.moments else ()
+        for count, (variance, mean) in zip(self.counts, moments, strict=True):
+            total = total + count * mean
+            squares = squares + count * (variance + mean.square())
+        sums = torch.tensor(group.sum([sum(self.counts), *total.tolist(), *squares.tolist()]), dtype=torch.float64)
         total, squares = (sums[1:] / sums[0]).chunk(2)
         return (squares - total.square()).clamp(min=0)
 
