@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from tembed.common.arrays import Fit, Int64, Triple, UInt8
-from tembed.lab.data.npy import release
+from tembed.lab.data.npy import take_rows
 from tembed.lab.data.subsets import Subset
 
 CHUNK = 64
-"""Images whose sums are computed together: few enough to stay in the cache. Reading as many is part of a pass over the
-data, whose pages will not be needed again soon."""
+"""Images whose sums are computed together: few enough to stay in the cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +48,7 @@ class ImageSet:
 
     def pixels(self, which: Int64 | Sequence[int] | slice = slice(None)) -> UInt8:
         """The bytes ``(n, H, W, 3)`` of the images at these positions, by default of all. They are copied."""
-        found = self.pool[self.indices.numpy()[which]]
-        if len(found) >= CHUNK:
-            release(self.pool)
-        return found
+        return take_rows(self.pool, self.indices.numpy()[which])
 
     @property
     def part_map(self) -> Tensor | None:

@@ -11,10 +11,12 @@ from types import TracebackType
 
 import numpy as np
 
-from tembed.common.arrays import UInt8
+from tembed.common.arrays import Int64, UInt8
 from tembed.common.files import open_file, sync_file
 
 HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
+RESIDENT = 1 << 28
+"""Bytes of a mapped file that may stay in the memory of the process."""
 
 
 class NpyWriter:
@@ -73,6 +75,14 @@ def write_array(path: Path, array: np.ndarray) -> None:
         sync_file(file)
 
 
+def take_rows(array: np.ndarray, which: Int64 | slice) -> np.ndarray:
+    """A copy of these rows. If the array is mapped and larger than `RESIDENT`, its pages are released."""
+    found = np.array(array[which]) if isinstance(which, slice) else array[which]
+    if array.nbytes > RESIDENT:
+        release(array)
+    return found
+
+
 def release(array: np.ndarray) -> None:
     """Drop the pages of a memory-mapped array from this process. The system keeps them in its cache.
 
@@ -89,6 +99,6 @@ def array_sha256(array: np.ndarray) -> str:
     found = hashlib.sha256()
     step = max(1, (8 << 20) // max(1, array.nbytes // max(1, len(array))))
     for start in range(0, len(array), step):
-        chunk = array[start : start + step]
+        chunk = take_rows(array, slice(start, start + step))
         found.update(np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("<")).tobytes())
     return found.hexdigest()

@@ -24,6 +24,7 @@ from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
 from tembed.images.pixels import Crops, cropped, normalised, padding
 from tembed.lab.data.image_set import ImageSet
+from tembed.lab.data.npy import take_rows
 from tembed.lab.data.order import Order, draw_crops
 from tembed.lab.training.feature_cache import Entry, cache_root, entry_key
 from tembed.lab.training.inputs import Inputs
@@ -58,7 +59,7 @@ class CachedFeatures:
         if len(self.views) > 1:
             view = draw_views(order.total, order.seed, epoch)[order.share(step)]
         for number, maps in enumerate(self.views):
-            rows[view == number] = maps[positions[view == number]]
+            rows[view == number] = take_rows(maps, positions[view == number])
         return torch.from_numpy(rows).float().permute(0, 3, 1, 2)
 
 
