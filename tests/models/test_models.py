@@ -17,6 +17,7 @@ PARAMETERS = {
     "rn26-1x1": ((961_488 + 128 * 128, 257), (961_488 + 128 * 128, 257)),
     "rn26-aux": ((961_488, 386), (961_488, 386)),
     "rn26-embed": ((977_872, 516), (977_872, 516)),
+    "rn26-embed-local": ((980_432, 516), (980_432, 516)),
     "rn38": ((1_423_824, 257), (1_423_824, 257)),
     "rn38-embed": ((1_440_208, 516), (1_440_208, 516)),
     "wrn16": ((1_281_232, 129), (1_281_232, 129)),
@@ -32,6 +33,7 @@ WIDTHS = {
     "rn26-1x1": (64, 128, 128, 128, 256),
     "rn26-aux": (64, 128, 128, 128, 256),
     "rn26-embed": (64, 128, 128, 128, 256),
+    "rn26-embed-local": (64, 128, 128, 128, 256),
     "rn38": (64, 128, 128, 128, 256),
     "rn38-embed": (64, 128, 128, 128, 256),
     "wrn16": (32, 64, 128, 128, 128),
@@ -55,10 +57,10 @@ LABELS = {
     "DN100-Ours": "dn100-embed",
     "DN100-Ours-C": "dn100-embed-cat",
 }
-has_scores = {name: name.endswith(("-aux", "-embed", "-cat")) for name in WIDTHS}
+has_scores = {name: name.endswith(("-aux", "-embed", "-cat", "-local")) for name in WIDTHS}
 
 
-def test_the_registry_is_the_paper_and_a_control() -> None:
+def test_the_registry_is_the_paper_and_two_of_our_own() -> None:
     assert set(list_models()) == set(WIDTHS) == {"rn20", *PARAMETERS}
 
 
