@@ -16,7 +16,7 @@ from tembed.lab.training.optimizers import register_optimizer
 from tembed.lab.training.recipe import Recipe
 from tembed.models.network import Network
 from tembed.models.registry import register_model
-from tembed.models.resnet import resnet
+from tembed.models.resnet import local, resnet
 
 OPTIONS = ("maximizer", "softmax_on_bn", "smooth_shortcut", "window")
 
@@ -76,4 +76,12 @@ for name, block in (
     ("fixed-window", FixedWindow),
 ):
     register_model(f"rn26-embed-{name}", partial(network, block=block), block="embed", options=OPTIONS)
+# What rn26-embed-local changes, one thing at a time (locality.toml): the window alone, the kernels of stage 3 alone,
+# and both without the wider stage 3 that spends the parameters of rn26-embed.
+for name, build in (
+    ("window2", partial(resnet, units=2, block=FeatureEmbedding, window=2)),
+    ("local-half", partial(local, stage3_inner=316, window=None)),
+    ("local-narrow", local),
+):
+    register_model(f"rn26-embed-{name}", build, block="embed", options=OPTIONS)
 register_optimizer("muon-hidden", muon_for_hidden)

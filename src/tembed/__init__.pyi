@@ -7,6 +7,7 @@ from .attachment.attached import logits_only as logits_only
 from .attachment.attaching import attach as attach
 from .attachment.attaching import detach as detach
 from .attachment.dry_run import list_layers as list_layers
+from .attachment.receptive_fields import receptive_fields as receptive_fields
 from .block import FeatureEmbedding as FeatureEmbedding
 from .lab import analysis as analysis
 from .lab import data as data

@@ -21,6 +21,7 @@ PARAMETERS = {
     "rn26-aux": ((961_488, 386), (961_488, 386)),
     "rn26-embed": ((977_872, 516), (977_872, 516)),
     "rn26-embed-cosine": ((961_490, 515), (961_490, 515)),  # without the shortcut's kernels and the scores' bias
+    "rn26-embed-local": ((980_432, 516), (980_432, 516)),
     "rn38": ((1_423_824, 257), (1_423_824, 257)),
     "rn38-embed": ((1_440_208, 516), (1_440_208, 516)),
     "wrn16": ((1_281_232, 129), (1_281_232, 129)),
@@ -37,6 +38,7 @@ WIDTHS = {
     "rn26-aux": (64, 128, 128, 128, 256),
     "rn26-embed": (64, 128, 128, 128, 256),
     "rn26-embed-cosine": (64, 128, 128, 128, 256),
+    "rn26-embed-local": (64, 128, 128, 128, 256),
     "rn38": (64, 128, 128, 128, 256),
     "rn38-embed": (64, 128, 128, 128, 256),
     "wrn16": (32, 64, 128, 128, 128),
@@ -63,7 +65,7 @@ LABELS = {
 has_scores = {name: "-aux" in name or "-embed" in name for name in WIDTHS}
 
 
-def test_the_registry_is_the_paper_and_a_control() -> None:
+def test_the_registry_is_the_paper_and_two_of_our_own() -> None:
     assert set(list_models()) == set(WIDTHS) == {"rn20", *PARAMETERS}
 
 

@@ -15,7 +15,10 @@ FLAGS = {
 
 @dataclass(frozen=True)
 class Layers:
-    """List the submodules of a network that the block can be attached behind, with their output for one image."""
+    """List the submodules of a network that the block can be attached behind, with their output for one image.
+
+    The field is the side of the region, in pixels of the image, that a position of the output depends on.
+    """
 
     network: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NETWORK")]
     """timm:NAME, tembed:NAME or my.module:factory"""
@@ -34,6 +37,7 @@ def _is_inside(layer: str, others: set[str]) -> bool:
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Layers, prog="tembed layers", args=arguments)
     from tembed.attachment.dry_run import list_layers
+    from tembed.attachment.receptive_fields import receptive_fields
     from tembed.attachment.sources import make_source
     from tembed.common.plugins import name_plugins
     from tembed.models.foreign import parse_foreign, user_module
@@ -44,17 +48,19 @@ def main(arguments: list[str]) -> int:
     size = command.image_size or (32 if name.source == "tembed" else None)
     source = make_source(name, 10, size or 224, resized=command.image_size is not None)
     layers = list_layers(source.model, size)
-    rows = [("layer", "output", "layout", "channels", "map", "stride")]
     names = {layer.name for layer in layers}
-    for layer in layers:
-        if command.all or layer.name.count(".") <= 1 or not _is_inside(layer.name, names):
-            height, width = layer.map_size
-            stride = " x ".join(f"{each:g}" for each in dict.fromkeys(layer.stride))
-            shape = " x ".join(map(str, layer.shape))
-            rows.append((layer.name, shape, str(layer.layout), str(layer.channels), f"{height}x{width}", stride))
+    shown = [one for one in layers if command.all or one.name.count(".") <= 1 or not _is_inside(one.name, names)]
+    fields = receptive_fields(source.model, size, [layer.name for layer in shown])
+    rows = [("layer", "output", "layout", "channels", "map", "stride", "field")]
+    for layer in shown:
+        height, width = layer.map_size
+        stride = " x ".join(f"{each:g}" for each in dict.fromkeys(layer.stride))
+        shape = " x ".join(map(str, layer.shape))
+        end = f"{height}x{width}", stride, str(fields[layer.name])
+        rows.append((layer.name, shape, str(layer.layout), str(layer.channels), *end))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    if len(rows) - 1 < len(layers):
-        print(f"{len(layers) - len(rows) + 1} more inside of these: --all lists them")
+    if len(shown) < len(layers):
+        print(f"{len(layers) - len(shown)} more inside of these: --all lists them")
     return 0

@@ -25,6 +25,7 @@ def print_parameters() -> int:
         print(f"{row.name:<16} {row.label:<13} {counted:>18}   {printed:>14}{verdict}")
     print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network for comparing maximizers, not in Table 1")
     print(f"{'rn26-1x1':<16} {'(control)':<13} rn26 with only the 1x1 convolution of the block's shortcut")
+    print(f"{'rn26-embed-local':<16} {'(ours)':<13} rn26-embed whose patches see 19 x 19 pixels instead of 43 x 43")
     return 1 if disagreements else 0
 
 

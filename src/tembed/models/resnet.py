@@ -20,7 +20,7 @@ class Bottleneck(nn.Module):
 
     The 3x3 convolution matches its kernels, ``maximizer`` picks among them, and the last 1x1 convolution writes the
     vectors of the picked kernels (§3.1). A projection shortcut reads the pre-activated input, an identity shortcut the
-    raw input.
+    raw input. ``kernel``: the side of the kernels that are matched.
     """
 
     projects_raw_input = False
@@ -36,12 +36,13 @@ class Bottleneck(nn.Module):
         project: bool = False,
         preactivate: bool = True,
         maximizer: Maximizer = BNReLU,
+        kernel: int = 3,
     ):
         super().__init__()
         self.preact = BNReLU(channels) if preactivate else nn.Identity()
         self.reduce = nn.Conv2d(channels, inner, 1, stride=stride, bias=False)
         self.norm = BNReLU(inner)
-        self.match = nn.Conv2d(inner, inner, 3, padding=1, bias=False)
+        self.match = nn.Conv2d(inner, inner, kernel, padding=kernel // 2, bias=False)
         self.maximizer = maximizer(inner)
         self.embed = nn.Conv2d(inner, out, 1, bias=False)
         self.shortcut = nn.Conv2d(channels, out, 1, stride=stride, bias=False) if project else None
@@ -61,15 +62,15 @@ def stage(
     maximizer: Maximizer,
     *,
     after_stem: bool = False,
+    kernel: int = 3,
 ) -> nn.Sequential:
     """Units of one width. The first one strides and has a projection shortcut.
 
     ``after_stem``: the stem ends in BN-ReLU, which is the pre-activation of the unit behind it.
     """
-    first = Bottleneck(
-        channels, inner, out, stride=stride, project=True, preactivate=not after_stem, maximizer=maximizer
-    )
-    rest = (Bottleneck(out, inner, out, maximizer=maximizer) for _ in range(units - 1))
+    unit = partial(Bottleneck, maximizer=maximizer, kernel=kernel)
+    first = unit(channels, inner, out, stride=stride, project=True, preactivate=not after_stem)
+    rest = (unit(out, inner, out) for _ in range(units - 1))
     return nn.Sequential(first, *rest)
 
 
@@ -81,11 +82,14 @@ def resnet(
     four_stages: bool = True,
     block: BlockFactory | None = None,
     maximizer: str = "bn-relu",
+    stage3_kernel: int = 3,
+    stage3_inner: int = 128,
     **options: Any,
 ) -> Network:
     """Stages of ``units`` bottlenecks each, with the block before the last stage.
 
-    ``maximizer`` follows the 3x3 convolution of each unit; the stem keeps BN-ReLU. ``options``: the maximizer's
+    ``maximizer`` follows the 3x3 convolution of each unit; the stem keeps BN-ReLU. ``stage3_kernel``,
+    ``stage3_inner``: side and number of the kernels that a unit of stage 3 matches. ``options``: the maximizer's
     constants and the block's options.
     """
     constants = {name: options.pop(name) for name in maximizers.constants(maximizer) if name in options}
@@ -95,7 +99,7 @@ def resnet(
     stages = [
         stage(16, 32, 64, units, 2 if shrinks_early(input_size) else 1, pick, after_stem=True),
         stage(64, 64, 128, units, 2, pick),
-        stage(128, 128, width, units, 2, pick),
+        stage(128, stage3_inner, width, units, 2, pick, kernel=stage3_kernel),
     ]
     last = stage(128, 128, 256, units, 1, pick) if four_stages else nn.Identity()
     embedding = block(width, num_classes, **options) if block else None
@@ -127,6 +131,14 @@ register_model(
     partial(resnet, units=2, block=partial(FeatureEmbedding, form="cosine")),
     block="embed",
     options=("maximizer", "softmax_on_bn", "window"),
+)
+local = partial(resnet, units=2, block=FeatureEmbedding, stage3_kernel=1, window=2)
+"""`rn26-embed` whose patches see 19 x 19 pixels instead of 43 x 43: stage 3 has no 3x3 kernels, and a patch is 2x2."""
+register_model(  # 316 kernels in place of 128: as many parameters as rn26-embed
+    "rn26-embed-local",
+    partial(local, stage3_inner=316),
+    block="embed",
+    options=("maximizer", *BLOCK_OPTIONS),
 )
 register_model("rn38", partial(resnet, units=3), block=None, options=("maximizer",))
 register_model(

@@ -279,7 +279,9 @@ def test_layers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["layers", "timm:resnet10t", "--image-size", "64"]) == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if line.startswith("layer3 ")]
-    assert line.split() == ["layer3", "1", "x", "256", "x", "4", "x", "4", "nchw", "256", "4x4", "16"]
+    assert line.split() == ["layer3", "1", "x", "256", "x", "4", "x", "4", "nchw", "256", "4x4", "16", "image"]
+    (line,) = [line for line in said.splitlines() if line.startswith("layer1 ")]
+    assert line.split()[-1] == "31"  # 1 + 2 + 4 + 4 + 4 in the stem, + 8 + 8 in a unit of 3x3 kernels
     assert "--all" in said
     for word in [line.split()[0] for line in said.splitlines()[1:-1]]:
         assert "." not in word or word.count(".") <= 1
