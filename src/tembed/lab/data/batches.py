@@ -14,7 +14,8 @@ from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError
 from tembed.images.pixels import cropped, normalised
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.data.order import Flips, Order, draw_crops
+from tembed.lab.data.leaving_out import draw_cells, without_cells
+from tembed.lab.data.order import Flips, Order, dice_of, draw_crops
 
 
 class TensorSource(Protocol):
@@ -28,7 +29,8 @@ class TensorSource(Protocol):
 class Pixels:
     """Normalised images: float32 ``(n, 3, H, W)`` in channels-last memory.
 
-    With ``flips``, images are cropped and flipped at random; without it, they are shown unchanged. ``mean`` and ``std``
+    With ``flips``, images are cropped and flipped at random; without it, they are shown unchanged. With
+    ``lacks_cells``, half of them then lack one of 4x4 cells. ``mean`` and ``std``
     are those of the training images, with pixels from 0 to 1.
     """
 
@@ -36,6 +38,7 @@ class Pixels:
     mean: Triple
     std: Triple
     flips: Flips | None = None
+    lacks_cells: bool = False
 
     def __post_init__(self) -> None:
         if min(self.std) <= 0:
@@ -46,7 +49,11 @@ class Pixels:
         if self.flips is not None:
             crops = draw_crops(order.total, *self.images.size, order.seed, epoch, self.flips)
             pixels = cropped(pixels, crops.of(order.share(step)), self.mean)
-        return normalised(pixels, self.mean, self.std)
+        found = normalised(pixels, self.mean, self.std)
+        if self.lacks_cells:
+            cells = draw_cells(order.total, dice_of(order.seed, f"cells {epoch}"))
+            found = without_cells(found, cells[order.share(step)])
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +87,13 @@ def training_batches(
     std: Triple,
     seed: int = 0,
     flips: Flips = "random",
+    lacks_cells: bool = False,
     rank: int = 0,
     world_size: int = 1,
 ) -> Batches:
-    """Batches of shuffled images, cropped and flipped at random."""
+    """Batches of shuffled images, cropped and flipped at random; with ``lacks_cells``, half of them lack a cell."""
     order = Order(len(images), batch_size, seed=seed, rank=rank, world_size=world_size)
-    return Batches(images, order, Pixels(images, mean, std, flips))
+    return Batches(images, order, Pixels(images, mean, std, flips, lacks_cells))
 
 
 def evaluation_batches(
