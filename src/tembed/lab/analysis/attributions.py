@@ -133,7 +133,7 @@ def patch_log_odds(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
     return _patches(network, x, _chosen(scores - others, classes))
 
 
-@attribution("mixing", "vote", "mixing")
+@attribution("mixing", "vote", "scores", "mixing")
 def mixing_weights(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
     """The weight of the class vector in each patch."""
     with torch.no_grad():
@@ -159,21 +159,34 @@ def _head(network: AnyNetwork, z: Tensor) -> Tensor:
 def class_activations(network: AnyNetwork, x: Tensor) -> Tensor:
     """The class activation maps of all classes, ``(N, C, h, w)``; the mean plus the head's bias is the logit."""
     with torch.no_grad():
-        z = last_map(network, network.trace(x).block_output)
-        assert isinstance(network, Network | Frozen)
-        return torch.einsum("kc,nchw->nkhw", network.head.weight, z)
+        return _activations(network, network.trace(x).block_output)
+
+
+def _activations(network: AnyNetwork, f: Tensor) -> Tensor:
+    assert isinstance(network, Network | Frozen)
+    return torch.einsum("kc,nchw->nkhw", network.head.weight, last_map(network, f))
+
+
+def _whole(x: Tensor, values: Floats) -> Floats:
+    """A map of the last stage at the size of the images."""
+    return enlarged(values, (1, 1), (x.shape[2], x.shape[3]))
 
 
 @attribution("cam", "answer", "head")
 def cam(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
     """The class activation map: the head, applied at each place."""
-    return enlarged(_chosen(class_activations(network, x), classes), (1, 1), (x.shape[2], x.shape[3]))
+    return _whole(x, _chosen(class_activations(network, x), classes))
 
 
 @attribution("softmax x cam", "answer", "scores", "head")
 def softmax_cam(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
     """The patches' probability times the positive part of the class activation map."""
-    return patch_softmax(network, x, classes) * np.maximum(cam(network, x, classes), 0)
+    with torch.no_grad():
+        trace = network.trace(x)
+        activations = _activations(network, trace.block_output)
+    assert trace.softmax is not None
+    positive = np.maximum(_whole(x, _chosen(activations, classes)), 0)
+    return _patches(network, x, _chosen(trace.softmax, classes)) * positive
 
 
 @attribution("grad-cam", "answer", "head")
@@ -188,7 +201,7 @@ def grad_cam(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
         logits = _head(network, z)
     (gradient,) = torch.autograd.grad(_sum(logits, classes), stage)
     found = F.relu((gradient.mean((2, 3), keepdim=True) * stage.detach()).sum(1))
-    return enlarged(found.cpu().numpy(), (1, 1), (x.shape[2], x.shape[3]))
+    return _whole(x, found.cpu().numpy())
 
 
 def _sum(logits: Tensor, classes: Tensor) -> Tensor:
@@ -218,7 +231,7 @@ def integrated_from_block(network: AnyNetwork, x: Tensor, classes: Tensor, steps
     with torch.no_grad():
         f = network.trace(x).block_output
     found = _integrated(lambda at: _head(network, last_map(network, at)), f, classes, steps)
-    return enlarged(found.cpu().numpy(), (1, 1), (x.shape[2], x.shape[3]))
+    return _whole(x, found.cpu().numpy())
 
 
 @attribution("input x gradient", "answer", "gradient")
