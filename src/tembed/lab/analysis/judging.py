@@ -93,17 +93,17 @@ MEASURES = {
 class Sizes:
     """How many images each measure takes."""
 
-    per_class: int = 15
+    per_class: int = 10
     """test images of each class"""
-    validation: int = 5
+    validation: int = 4
     """validation images of each class, on which thresholds are chosen"""
-    few: int = 40
+    few: int = 30
     """test images for deletion and insertion"""
     sanity: int = 20
     """test images for maps of random networks"""
-    grids: int = 12
+    grids: int = 8
     """grids of four images"""
-    exchanged: int = 8
+    exchanged: int = 6
     """test images whose surroundings are exchanged, for half as many others each"""
 
 
