@@ -10,7 +10,7 @@ DEV := .venv/.dev
 # process has one thread, which sleeps while it waits.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test check lint demo clean mutants campaign
+.PHONY: test check lint demo judge clean mutants campaign
 
 # The whole suite.
 test: lint
@@ -41,6 +41,11 @@ campaign: $(DEV)
 	PYTHONPATH=tests $(BIN)/python tests/campaign/power_cuts.py
 	PYTHONPATH=tests $(BIN)/python tests/campaign/mutated_files.py
 	PYTHONPATH=tests $(BIN)/python tests/campaign/kills.py
+
+# The maps of rn26-embed beside their rivals, three seeds of each network: about half an hour. Runs are kept in runs/judge.
+judge: $(LAB)
+	$(BIN)/tembed grid benchmarks/judge.toml --out runs/judge
+	$(BIN)/tembed judge runs/judge/rn26-embed-parts-* --rivals runs/judge/rn26-parts-* runs/judge/rn26-aux-parts-*
 
 demo: $(LAB)
 	$(BIN)/tembed demo

@@ -54,6 +54,30 @@ def test_attributions_are_right_and_leave_nothing_behind(build: Callable[[], tup
     assert after[1] == 0
 
 
+@pytest.mark.parametrize("build", ["rn26-embed", "rn26-aux", "attached"])
+def test_captum_attributes_to_both_outputs_of_the_block(build: str) -> None:
+    """Features and scores: the scores of -aux have no part in the logits, and so no attribution."""
+    torch.manual_seed(0)
+    model = attached()[0] if build == "attached" else create_model(build, 3)
+    view, x = logits_only(model.eval()), torch.randn(2, 3, 8, 8)
+    block = view.model.block
+    assert isinstance(block, nn.Module)
+    features, scores = captum.attr.LayerGradCam(view, block).attribute(x, target=1)
+    kept: list[Tensor] = []
+    handle = block.register_forward_hook(lambda module, inputs, output: kept.append(output[0]))
+    logits = model(x).logits
+    handle.remove()
+    (gradient,) = torch.autograd.grad(logits[:, 1].sum(), kept[0])
+    expected = (gradient.mean((2, 3), keepdim=True) * kept[0]).sum(1, keepdim=True)
+    torch.testing.assert_close(features, expected)
+    assert scores.abs().sum() > 0 or build == "rn26-aux"
+    assert scores.abs().sum() == 0 or build != "rn26-aux"
+    exact = captum.attr.LayerIntegratedGradients(view, block).attribute(x, target=1, n_steps=5)
+    assert [one.shape[1] for one in exact] == [kept[0].shape[1], 3]
+    assert exact[0].abs().sum() > 0
+    assert exact[1].abs().sum() == 0, "from the outputs on, the logits depend on the features alone"
+
+
 def check_grad_cam(model: nn.Module, layer: str, x: Tensor, found: Tensor) -> None:
     """Grad-CAM by hand: the map of the layer weighted by its mean gradients."""
     maps: list[Tensor] = []

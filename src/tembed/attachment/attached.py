@@ -250,8 +250,24 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
+class _WithScores(torch.autograd.Function):
+    """The logits, unchanged. The scores join their graph with a gradient of zero."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, scores: Tensor) -> Tensor:
+        ctx.save_for_backward(scores)
+        return logits.view_as(logits)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        return gradients[0], torch.zeros_like(ctx.saved_tensors[0])
+
+
 class LogitsOnly(nn.Module):
-    """A view of a network that returns the logits alone. ``model`` is the network itself, not a copy."""
+    """A view of a network that returns the logits alone. ``model`` is the network itself, not a copy.
+
+    The scores are part of the logits' graph, so that tools can differentiate with respect to both outputs of the block.
+    """
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -259,7 +275,9 @@ class LogitsOnly(nn.Module):
         self.training = model.training
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        return logits_of(self.model(*inputs, **named))
+        output = self.model(*inputs, **named)
+        logits, scores = logits_of(output), getattr(output, "scores", None)
+        return logits if scores is None else _WithScores.apply(logits, scores)
 
 
 def logits_only(model: nn.Module) -> LogitsOnly:

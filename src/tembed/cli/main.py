@@ -31,12 +31,13 @@ COMMANDS = {
     "analyze": "draw the paper's figures for a trained run and measure its claims",
     "explore": "build a page that shows every patch of a trained run on a map",
     "explain": "draw what a trained run sees in an image",
+    "judge": "measure a trained run's explanations beside their rivals",
     "export": "write a trained network as an ONNX file or a folder for the Hugging Face hub",
     "cache": "list or delete the cached features of frozen networks",
     "demo": "train two networks on generated images and write a report, in minutes",
 }
 
-COMPUTING = ("layers", "train", "evaluate", "analyze", "explore", "explain", "predict", "export", "demo")
+COMPUTING = ("layers", "train", "evaluate", "analyze", "explore", "explain", "judge", "predict", "export", "demo")
 """The commands that compute with torch in this process."""
 
 ARGUMENT = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")

@@ -17,6 +17,7 @@ USUAL = {
     "betas": [0.9, 0.999],
     "start_scale": 1.0,
     "flips": "random",
+    "left_out": "nothing",
     "averaging": 0.0,
     "label_smoothing": 0.0,
     "balanced": False,

@@ -48,6 +48,7 @@ def test_every_field_of_a_recipe_changes_its_name() -> None:
         "warmup": 0.1,
         "start_scale": 0.5,
         "flips": "alternating",
+        "left_out": "cells",
         "averaging": 0.2,
         "label_smoothing": 0.1,
         "balanced": True,

@@ -44,6 +44,16 @@ def smooth_map(values: Floats, window: tuple[int, int], box: Box, shape: tuple[i
     return whole
 
 
+def enlarged(values: Floats, window: tuple[int, int], size: tuple[int, int]) -> Floats:
+    """Maps ``(N, h, w)`` at every pixel of the images: ``(N, *size)``. Values are placed as in `smooth_map`."""
+    found: NDArray[np.floating] = values
+    for axis in (0, 1):
+        cells, pixels = values.shape[axis + 1], size[axis]
+        at = (np.arange(pixels) + 0.5) / pixels * cells
+        found = _interpolated(patch_centres(cells, window[axis]), found, at, axis + 1)
+    return found.astype(np.float32)
+
+
 def _interpolated(
     centres: NDArray[np.float64], values: NDArray[np.floating], at: NDArray[np.float64], axis: int
 ) -> NDArray[np.floating]:

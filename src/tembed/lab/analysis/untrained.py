@@ -1,5 +1,7 @@
 """The network of a run with random weights: what a claim about learning must be ahead of."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import nn
@@ -26,10 +28,11 @@ def calibration_images(images: ImageSet, seed: int) -> ImageSet:
 
 
 @torch.no_grad()
-def untrained(network: AnyNetwork, images: ImageSet, seed: int) -> AnyNetwork:
+def untrained(network: AnyNetwork, images: ImageSet, seed: int, keep: Sequence[str] = ()) -> AnyNetwork:
     """The same network with random weights, and the BN statistics of up to `CALIBRATION` of these images.
 
-    The block has random class vectors, also where training started from zero ones.
+    The block has random class vectors, also where training started from zero ones. ``keep``: names of submodules that
+    keep their weights and statistics.
     """
     device = next(network.parameters()).device
     with reproducible(device):
@@ -42,7 +45,15 @@ def untrained(network: AnyNetwork, images: ImageSet, seed: int) -> AnyNetwork:
                 initialize(module)
         rng = np.random.default_rng(seed)
         chosen = torch.from_numpy(np.sort(rng.permutation(len(images))[:CALIBRATION]))
-        norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        kept = [model.get_submodule(name) for name in keep]
+        for name, module in zip(keep, kept, strict=True):
+            module.load_state_dict(network.get_submodule(name).state_dict())
+        fixed = {id(module) for submodule in kept for module in submodule.modules()}
+        norms = [
+            module
+            for module in model.modules()
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and id(module) not in fixed
+        ]
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.reset_running_stats()
@@ -50,6 +61,8 @@ def untrained(network: AnyNetwork, images: ImageSet, seed: int) -> AnyNetwork:
         mean, std = known.normalisation
         batches = evaluation_batches(images.subset(chosen), BATCH, mean=mean, std=std)
         model.train()
+        for module in kept:
+            module.eval()
         for norm in norms:
             norm.train()  # also in a frozen network
         for pixels, _ in batches.epoch(0):

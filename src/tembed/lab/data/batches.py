@@ -14,7 +14,8 @@ from tembed.common.arrays import Triple, UInt8
 from tembed.common.errors import TembedError
 from tembed.images.pixels import cropped, normalised
 from tembed.lab.data.image_set import ImageSet
-from tembed.lab.data.order import Flips, Order, draw_crops
+from tembed.lab.data.leaving_out import draw_cells, without_cells
+from tembed.lab.data.order import Flips, Order, dice_of, draw_crops
 
 
 class TensorSource(Protocol):
@@ -54,6 +55,17 @@ class Pixels:
 
 
 @dataclass(frozen=True, eq=False)
+class IncompletePixels:
+    """The same images; half of them lack one of 4x4 cells, another one in each epoch."""
+
+    whole: Pixels
+
+    def tensors(self, order: Order, epoch: int, step: int) -> Tensor:
+        cells = draw_cells(order.total, dice_of(order.seed, f"cells {epoch}"))
+        return without_cells(self.whole.tensors(order, epoch, step), cells[order.share(step)])
+
+
+@dataclass(frozen=True, eq=False)
 class Batches:
     """The batches of an image set, each a tensor from ``source`` with labels ``(n,)``."""
 
@@ -87,12 +99,14 @@ def training_batches(
     std: Triple,
     seed: int = 0,
     flips: Flips = "random",
+    lacks_cells: bool = False,
     rank: int = 0,
     world_size: int = 1,
 ) -> Batches:
-    """Batches of shuffled images, cropped and flipped at random."""
+    """Batches of shuffled images, cropped and flipped at random; with ``lacks_cells``, half of them lack a cell."""
     order = Order(len(images), batch_size, seed=seed, rank=rank, world_size=world_size)
-    return Batches(images, order, Pixels(images, mean, std, flips))
+    pixels = Pixels(images, mean, std, flips)
+    return Batches(images, order, IncompletePixels(pixels) if lacks_cells else pixels)
 
 
 def evaluation_batches(

@@ -69,6 +69,10 @@ class Dataset:
     """where to fetch the dataset, the best first"""
     generate: "Callable[[], ImageSet] | None" = None
     """draws the dataset when it is first used"""
+    draw: "Callable[..., ImageSet] | None" = None
+    """draws images of a generated dataset again without some parts; called like `parts.draw`"""
+    owners: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """part to the classes that have it, in the order of the images' ``parts``"""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -88,6 +92,7 @@ class Dataset:
         self._check_classes("super-classes", (name for names in self.super_classes.values() for name in names))
         self._check_classes("look-alikes", (name for pair in self.look_alikes for name in pair))
         self._check_classes("passages", (name for pair in self.passages for name in pair))
+        self._check_classes("owners", (name for names in self.owners.values() for name in names))
 
     def _check_classes(self, what: str, names: Iterable[str]) -> None:
         for name in names if self.classes else ():
@@ -254,5 +259,7 @@ register_dataset(
         classes=world.CLASSES,
         super_classes=world.SUPER_CLASSES,
         generate=world.generate,
+        draw=world.draw,
+        owners=world.OWNERS,
     )
 )

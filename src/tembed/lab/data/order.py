@@ -103,7 +103,7 @@ def shares(total: int, batch_size: int, workers: int) -> Int64:
 @lru_cache(maxsize=4)
 def draw_order(total: int, seed: int, epoch: int) -> Int64:
     """The order of the images in an epoch, which does not depend on the batch size or the number of workers."""
-    return torch.randperm(total, generator=_dice(seed, epoch)).numpy()
+    return torch.randperm(total, generator=dice_of(seed, epoch)).numpy()
 
 
 @lru_cache(maxsize=4)
@@ -113,7 +113,7 @@ def draw_crops(total: int, height: int, width: int, seed: int, epoch: int, flips
     An image is flipped with probability one half. With ``flips="alternating"``, an image that is flipped in one epoch
     is not flipped in the next, so that two epochs show both mirror images of each.
     """
-    dice = _dice(seed, epoch)
+    dice = dice_of(seed, epoch)
     order = torch.randperm(total, generator=dice).numpy()  # the first draw of the epoch is its order
     crops = Crops(
         top=torch.randint(2 * padding(height) + 1, (total,), generator=dice).numpy(),
@@ -122,10 +122,11 @@ def draw_crops(total: int, height: int, width: int, seed: int, epoch: int, flips
     )
     if flips == "random":
         return crops
-    first = torch.randint(2, (total,), generator=_dice(seed, "flips")).bool().numpy()  # of each image, in epoch 0
+    first = torch.randint(2, (total,), generator=dice_of(seed, "flips")).bool().numpy()  # of each image, in epoch 0
     return crops._replace(flip=first[order] ^ bool(epoch % 2))
 
 
-def _dice(seed: int, name: int | str) -> torch.Generator:
+def dice_of(seed: int, name: int | str) -> torch.Generator:
+    """Random numbers for one purpose: an epoch, or a name."""
     digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)

@@ -10,7 +10,9 @@ from torch import Tensor
 from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError, first_line
 from tembed.lab.data.batches import Batches, evaluation_batches, training_batches
+from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.image_set import Splits
+from tembed.lab.data.leaving_out import incomplete_scenes
 from tembed.lab.data.loading import load
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.lab.training.recipe import Recipe
@@ -57,6 +59,8 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
         )
     if recipe.train_images is not None:
         train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
+    if recipe.left_out == "parts":
+        train = incomplete_scenes(train, dataset(recipe.data), recipe.seed)
     mean, std = splits.mean, splits.std
     if not CONVENTIONS[recipe.conventions].divides_by_std:
         std = (1.0, 1.0, 1.0)
@@ -71,7 +75,14 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
 
     inputs = Inputs(
         splits,
-        training_batches(train, recipe.batch_size, seed=recipe.seed, flips=recipe.flips, **common),
+        training_batches(
+            train,
+            recipe.batch_size,
+            seed=recipe.seed,
+            flips=recipe.flips,
+            lacks_cells=recipe.left_out == "cells",
+            **common,
+        ),
         evaluation_batches(splits.val, EVAL_BATCH, **common),
         evaluation_batches(splits.test, EVAL_BATCH, **common),
         mean,

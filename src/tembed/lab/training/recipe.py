@@ -120,6 +120,8 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
             raise TembedError("`start_scale` does not go with `freeze`, which computes features once; leave it out")
         if self.freeze and self.flips != "random":
             raise TembedError("`flips` does not go with `freeze`, which computes features once; leave it out")
+        if self.freeze and self.left_out != "nothing":
+            raise TembedError("`left_out` does not go with `freeze`, which computes features once; leave it out")
 
     def _complete_constants(self, model: str, maximizer: str | None) -> dict[str, Any]:
         """The fields ``mu``, ``eta``, ``eps`` and ``constants`` for the maximizer of the completed recipe."""

@@ -67,6 +67,8 @@ class DataSettings:
     """paper: pooled, 65/15/20 (§4); official: the data's own subsets, the default for imported data that has them"""
     split_seed: int = 0
     """decides the random split, and which images `train_images` selects"""
+    left_out: Literal["nothing", "parts", "cells"] = "nothing"
+    """what half of the training images lack, for `tembed judge`: parts (of parts), or one of 4x4 cells (of any data)"""
 
 
 @dataclass(frozen=True, kw_only=True)

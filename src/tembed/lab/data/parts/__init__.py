@@ -5,7 +5,9 @@
 """
 
 from tembed.lab.data.parts.world import CLASSES as CLASSES
+from tembed.lab.data.parts.world import OWNERS as OWNERS
 from tembed.lab.data.parts.world import PARTS as PARTS
 from tembed.lab.data.parts.world import PARTS_OF as PARTS_OF
 from tembed.lab.data.parts.world import SUPER_CLASSES as SUPER_CLASSES
+from tembed.lab.data.parts.world import draw as draw
 from tembed.lab.data.parts.world import generate as generate

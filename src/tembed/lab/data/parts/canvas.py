@@ -141,16 +141,22 @@ class Canvas:
 
     parts: tuple[str, ...]
     image: Array  # (B, 3, S, S) in [0, 1]
+    without: NDArray[np.bool_]  # (B, parts): what is not painted
     part_map: NDArray[np.uint8] = field(init=False)  # (B, S, S)
 
     def __post_init__(self) -> None:
         self.part_map = np.zeros((len(self.image), *self.image.shape[2:]), dtype=np.uint8)
 
     def paint(self, part: str | None, cover: Array, colour: Array, shade: Array | None = None) -> None:
-        """Paint a shape over the picture; a pixel shows the part of the last shape that covers at least half of it."""
+        """Paint a shape over the picture; a pixel shows the part of the last shape that covers at least half of it.
+
+        A part that is left out leaves what lies behind it. All random numbers were drawn before: nothing else changes.
+        """
+        number = 0 if part is None else self.parts.index(part) + 1
+        if number:
+            cover = np.where(self.without[:, number - 1, None, None], np.float32(0), cover)
         ink = colour if shade is None else np.clip(colour + shade[:, None], 0, 1)
         self.image += cover[:, None] * (ink - self.image)
-        number = 0 if part is None else self.parts.index(part) + 1
         self.part_map[cover >= 0.5] = number
 
     def finish(self, noise: Array) -> NDArray[np.uint8]:

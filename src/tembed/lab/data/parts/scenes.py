@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tembed.common.arrays import Int64, UInt8
 from tembed.common.cores import cores
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.parts.bodies import BODIES
@@ -16,37 +17,41 @@ from tembed.lab.data.parts.world import CLASSES, PARTS
 _CHUNK = 64  # images drawn together: few enough for their arrays to stay in the cache
 
 
-def draw_images(count: int, seed: int, size: int) -> ImageSet:
-    """``count`` images of ``size`` x ``size`` pixels with their part maps; image ``i`` shows class ``i % 10``."""
-    images = np.empty((count, size, size, 3), dtype=np.uint8)
-    part_map = np.empty((count, size, size), dtype=np.uint8)
-    order = [np.arange(label, count, len(CLASSES)) for label in range(len(CLASSES))]
+def draw_images(index: Int64, without: NDArray[np.bool_], seed: int, size: int) -> ImageSet:
+    """The images ``index``, of ``size`` x ``size`` pixels, with their part maps; image ``i`` shows class ``i % 10``.
+
+    ``without``: ``(N, parts)``, the parts that each image lacks.
+    """
+    images = np.empty((len(index), size, size, 3), dtype=np.uint8)
+    part_map = np.empty((len(index), size, size), dtype=np.uint8)
+    labels = index % len(CLASSES)
+    order = [np.flatnonzero(labels == label) for label in range(len(CLASSES))]
     chunks = [(label, which[k : k + _CHUNK]) for label, which in enumerate(order) for k in range(0, len(which), _CHUNK)]
 
-    def fill(chunk: tuple[int, NDArray[np.int64]]) -> None:
+    def fill(chunk: tuple[int, Int64]) -> None:
         label, which = chunk
-        images[which], part_map[which] = _draw(CLASSES[label], which, seed, size)
+        images[which], part_map[which] = _draw(CLASSES[label], index[which], without[which], seed, size)
 
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(fill, chunks))
     return ImageSet(
         pool=images,
-        labels=torch.arange(count) % len(CLASSES),
+        labels=torch.from_numpy(labels),
         classes=CLASSES,
-        indices=torch.arange(count),
+        indices=torch.arange(len(index)),
         pool_part_map=part_map,
         parts=PARTS,
     )
 
 
-def _draw(name: str, index: NDArray[np.int64], seed: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _draw(name: str, index: Int64, without: NDArray[np.bool_], seed: int, size: int) -> tuple[UInt8, UInt8]:
     """Draw these images of one class: background, clutter behind the object, the object, clutter in front, noise."""
     dice = Dice(seed, index)
     picture = Frame.of_image(len(index), size)
     light = dice.coin()  # a light object on a dark background, or the reverse
     behind = np.where(light > 0, dice.uniform(0.1, 0.4), dice.uniform(0.6, 0.9))
     front = np.where(light > 0, dice.uniform(0.55, 0.9), dice.uniform(0.15, 0.45))
-    canvas = Canvas(PARTS, _background(dice, picture, behind))
+    canvas = Canvas(PARTS, _background(dice, picture, behind), without)
     for _ in range(4):
         _clutter(dice, canvas, picture, dice.colour(behind + dice.uniform(-0.25, 0.25)), dice.uniform(0.1, 0.35))
     frame = picture.at(

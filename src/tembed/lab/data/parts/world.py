@@ -5,11 +5,15 @@ what the paper reads off its pictures (§4.3: patches of a shared part lie betwe
 measured. Colour, position, scale, tilt, direction, background and clutter say nothing about the class.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tembed.common.errors import TembedError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tembed.lab.data.image_set import ImageSet
 
 SUPER_CLASSES: dict[str, tuple[str, ...]] = {
@@ -32,6 +36,10 @@ PARTS_OF: dict[str, tuple[str, ...]] = {
 
 CLASSES: tuple[str, ...] = tuple(PARTS_OF)
 PARTS: tuple[str, ...] = tuple(dict.fromkeys(part for parts in PARTS_OF.values() for part in parts))
+OWNERS: dict[str, tuple[str, ...]] = {
+    part: tuple(name for name, parts in PARTS_OF.items() if part in parts) for part in PARTS
+}
+"""Part to the classes that have it."""
 
 COUNT, SIDE = 12_000, 32
 
@@ -43,8 +51,30 @@ def generate(count: int = COUNT, seed: int = 0, size: int = SIDE) -> "ImageSet":
     """
     if count < 1:
         raise TembedError(f"`count` is {count}; it must be at least 1")
+    return draw(range(count), seed=seed, size=size)
+
+
+def draw(
+    indices: Sequence[int] | Any, without: "Sequence[str] | NDArray[np.bool_]" = (), *, seed: int = 0, size: int = SIDE
+) -> "ImageSet":
+    """Draw the images at these positions of the world, without some parts.
+
+    Everything else is the same as in the whole image: what lies behind a part is drawn in its place.
+
+    Args:
+        indices: integers ``(N,)``; image ``i`` shows class ``i % 10``.
+        without: names of parts that all images lack; or booleans ``(N, parts)``, which say it for each image.
+    """
     if size < 8:
         raise TembedError(f"`size` is {size}; it must be at least 8")
+    import numpy as np
+
     from tembed.lab.data.parts.scenes import draw_images
 
-    return draw_images(count, seed, size)
+    index = np.asarray(indices, dtype=np.int64)
+    if not isinstance(without, np.ndarray):
+        for part in without:
+            if part not in PARTS:
+                raise TembedError(f"`without` names {part!r}, which is no part; the parts are {', '.join(PARTS)}")
+        without = np.array([[part in without for part in PARTS]] * len(index), dtype=bool).reshape(-1, len(PARTS))
+    return draw_images(index, without, seed, size)
