@@ -7,7 +7,7 @@ from scipy.ndimage import binary_dilation
 from support.datasets import planes
 
 from tembed.common.errors import TembedError
-from tembed.lab.data.batches import Pixels, training_batches
+from tembed.lab.data.batches import IncompletePixels, Pixels, training_batches
 from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.image_set import ImageSet
 from tembed.lab.data.leaving_out import draw_cells, incomplete_scenes, ownership, possible_classes, without_cells
@@ -106,10 +106,8 @@ def test_training_batches_lack_cells_in_half_of_the_images(world: ImageSet) -> N
 @pytest.mark.usefixtures("use_worlds")
 def test_a_recipe_says_what_is_left_out() -> None:
     inputs = load_inputs(Recipe.paper("rn20", "tiny", left_out="cells"))
-    assert isinstance(inputs.train.source, Pixels)
-    assert inputs.train.source.lacks_cells
+    assert isinstance(inputs.train.source, IncompletePixels)
     assert isinstance(inputs.val.source, Pixels)
-    assert not inputs.val.source.lacks_cells
     with pytest.raises(TembedError, match="tiny does not know"):
         load_inputs(Recipe.paper("rn20", "tiny", left_out="parts"))
     with pytest.raises(TembedError, match="`left_out` does not go with `freeze`"):
