@@ -7,6 +7,10 @@ from .attachment.attached import logits_only as logits_only
 from .attachment.attaching import attach as attach
 from .attachment.attaching import detach as detach
 from .attachment.dry_run import list_layers as list_layers
+from .attachment.in_use import disabled as disabled
+from .attachment.in_use import load_block as load_block
+from .attachment.in_use import save_block as save_block
+from .attachment.in_use import status as status
 from .attachment.receptive_fields import receptive_fields as receptive_fields
 from .block import FeatureEmbedding as FeatureEmbedding
 from .lab import analysis as analysis
@@ -24,6 +28,7 @@ from .models.network import Output as Output
 from .models.network import Trace as Trace
 from .models.registry import create_model as create_model
 from .models.registry import list_models as list_models
+from .trained.describing import describe as describe
 from .trained.hub import save_pretrained as save_pretrained
 from .trained.predicting import predict as predict
 from .trained.weights_file import load as load

@@ -5,6 +5,7 @@ The submodule's class is exchanged for a generated subclass that passes its outp
 """
 
 import copyreg
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from tembed.attachment.feature_maps import FeatureLayout
 from tembed.block import BlockSteps, DeepSupervision, FeatureEmbedding
 from tembed.common.errors import TembedError
 from tembed.images.pixels import resized
+from tembed.loss import EmbeddingLoss
 from tembed.models.description import Description
 from tembed.models.network import Output, Trace
+from tembed.paper import LAMBDA
 
 Block = FeatureEmbedding | DeepSupervision
 BLOCK_CALL = "_tembed_block_call"
@@ -129,26 +132,66 @@ def is_exchanged(module: nn.Module) -> bool:
     return BLOCK_CALL in module.__dict__
 
 
+class NamedOutput(dict[str, Tensor]):
+    """`Output` in the form that Hugging Face's tools read: ``loss`` if there were labels, ``logits``, and ``scores``.
+
+    Its entries are also attributes. Entries that are None are left out; as attributes they are None.
+    """
+
+    def __init__(self, output: Output, loss: Tensor | None):
+        found = {"loss": loss, "logits": output.logits, "scores": output.scores}
+        super().__init__({name: value for name, value in found.items() if value is not None})
+
+    def __getattr__(self, name: str) -> Tensor | None:
+        if name not in ("loss", "logits", "scores"):
+            raise AttributeError(name)
+        return self.get(name)
+
+
 class Attached(nn.Module):
     """A network with the block behind its submodule ``at``. Images ``(N, channels, H, W)`` to `Output`.
 
     ``model`` is the original network, and ``block`` the block, or None. `detach` gives the original back. Set
-    ``image_size`` to resize the images to this shorter side first.
+    ``image_size`` to resize the images to this shorter side first. ``loss_weight`` is lambda (Eq. 3.1) in the loss of a
+    call with ``labels``.
     """
 
     image_size: int | None = None
+    loss_weight = LAMBDA
     description = Description()
 
-    def __init__(self, model: nn.Module, at: str, block: Block | None, layout: FeatureLayout, num_classes: int):
+    def __init__(
+        self,
+        model: nn.Module,
+        at: str,
+        block: Block | None,
+        layout: FeatureLayout,
+        num_classes: int,
+        block_options: Mapping[str, Any] | None = None,
+    ):
         super().__init__()
         self.at, self.layout, self.num_classes = at, layout, num_classes
+        self.block_options = dict(block_options or {})
+        """what `attach` was given to make the block"""
         self.model = model
         self.block = block
         self.block_call = BlockCall(block, layout)
         exchange_class(model.get_submodule(at), self.block_call)
         self.training = model.training
 
-    def forward(self, *inputs: Any, **named: Any) -> Output:
+    def forward(
+        self, *inputs: Any, pixel_values: Tensor | None = None, labels: Tensor | None = None, **named: Any
+    ) -> Any:
+        """`Output`. A call with ``pixel_values`` or ``labels``, as Hugging Face's `Trainer` makes it: `NamedOutput`."""
+        if pixel_values is None and labels is None:
+            return self._forward(*inputs, **named)
+        if pixel_values is not None:
+            (named["pixel_values"],) = self._prepared(pixel_values)
+        output = self._forward(*inputs, **named)
+        loss = EmbeddingLoss(0 if output.scores is None else self.loss_weight)
+        return NamedOutput(output, None if labels is None else loss(output, labels))
+
+    def _forward(self, *inputs: Any, **named: Any) -> Output:
         inputs = self._prepared(*inputs)
         block_call = self.block_call
         block_call.start("forward")

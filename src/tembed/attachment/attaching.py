@@ -73,7 +73,7 @@ def attach(
                 f"the logits do not depend on the map behind {at!r}, so what the block writes can change nothing: "
                 "attach it earlier"
             )
-    attached = Attached(model, at, made, found, num_classes)
+    attached = Attached(model, at, made, found, num_classes, {"block": block} | block_options)
     try:
         with evaluation_mode(attached), torch.no_grad(), torch.random.fork_rng(devices=[]):
             attached(run.example)
@@ -156,6 +156,11 @@ def _check_arguments(
     model: nn.Module, start: str, layout: str, block: str, grid: tuple[int, int] | None, prefix_tokens: int | None
 ) -> None:
     check_module(model)
+    if isinstance(model, torch._dynamo.OptimizedModule):
+        raise TembedError(
+            "`model` is compiled, and its compiled code would go on without the block: attach the block first, then "
+            "compile the result with torch.compile"
+        )
     for name, value, known in (
         ("start", start, ("bystander", "paper")),
         ("layout", layout, ("auto", *LAYOUTS)),

@@ -29,7 +29,6 @@ from tembed.common.files import (
     write_json,
 )
 from tembed.models.description import Description
-from tembed.models.foreign import is_foreign
 from tembed.trained.card import model_card
 from tembed.trained.checksummed import checksum
 from tembed.trained.weights_file import current_description, unwrapped_names
@@ -64,12 +63,8 @@ def save_pretrained(
     if not known.model:
         raise TembedError(
             f"{type(model).__name__} is not a network of tembed.create_model or tembed.load, so config.json cannot say "
-            "how to build it again: save its state dict, or export it with tembed.trained.to_onnx"
-        )
-    if known.recipe is None and is_foreign(known.model):
-        raise TembedError(
-            "these weights have changed since they were loaded, and without its recipe an attached network cannot be "
-            "built again: save its state dict, or export it with tembed.trained.to_onnx"
+            "how to build it again: tell it with tembed.describe(model, built_by=…), or export it with "
+            "tembed.trained.to_onnx"
         )
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in unwrapped_names(model.state_dict()).items()}
     description = completed(known, model, classes, mean, std)
