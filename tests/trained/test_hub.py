@@ -1,5 +1,6 @@
 """A folder in the hub's layout gives back the network, and its card says only what is known."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -223,6 +224,13 @@ def test_a_shipped_card_is_the_card_of_its_weights(name: str) -> None:
     card = model_card(load(name).description, name)
     assert f'model = tembed.load("{name}")' in card
     assert shipped()[name].with_suffix(".md").read_text() == card
+
+
+def test_a_card_names_the_weights_that_the_training_started_from() -> None:
+    description = load("rn26-embed/cifar10").description
+    started = dataclasses.replace(description, recipe=description.recipe | {"init": "rn26-embed/mini-imagenet"})
+    assert "| start | the weights rn26-embed/mini-imagenet, whose data and licence also count |" in model_card(started)
+    assert "| start |" not in model_card(description)
 
 
 def test_a_card_names_the_settings_that_differ_from_the_papers() -> None:

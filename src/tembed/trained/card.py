@@ -121,6 +121,9 @@ def _recipe(description: Description, name: str | None) -> str:
     rows: dict[str, Any] = {}
     if is_foreign(description.model):
         rows["start"] = recipe["init"] or "the pretrained weights of the network"
+    elif recipe.get("init"):
+        rows["start"] = f"the weights {recipe['init']}, whose data and licence also count"
+    if is_foreign(description.model):
         rows["trained"] = "the block and a new linear head" if recipe["freeze"] else "everything"
     rate, schedule, decay = recipe["lr"], recipe["schedule"], recipe["weight_decay"]
     weight = recipe["weight"]
