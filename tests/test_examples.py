@@ -108,3 +108,19 @@ def test_the_normalised_maximizers_differ_from_margin_soft_max_in_the_norm_alone
         a_hat = a
     torch.testing.assert_close(maximizer(a), 17 * tembed.maximizers.entropic(a_hat), atol=1e-4, rtol=1e-4)
     assert sum(p.numel() for p in maximizer.parameters()) == 12  # a gain and a bias for each channel
+
+
+@pytest.mark.process
+def test_torch_hub_finds_every_shipped_network() -> None:
+    """In a process of its own, because the file changes the import path."""
+    lines = [
+        "import torch",
+        "from tembed.trained.weights_file import shipped",
+        f"def load(*names): return torch.hub.load({str(EXAMPLES.parent)!r}, *names, source='local')",
+        "for name in shipped():",
+        "    assert load(name.replace('/', '_').replace('-', '_')).description.classes, name",
+        "assert load('rn26_embed_cifar10')(torch.zeros(1, 3, 32, 32)).logits.shape == (1, 10)",
+        "assert load('create_model', 'rn20', 7).num_classes == 7",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
