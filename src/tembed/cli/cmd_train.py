@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ import tyro
 
 from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
 from tembed.common.errors import TembedError, first_line
-from tembed.common.files import below, read_file
+from tembed.common.files import below, parse_json, read_file
 from tembed.common.plugins import name_plugins
 from tembed.lab.training.hardware import Hardware, is_first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
@@ -166,7 +165,7 @@ def parse(arguments: list[str]) -> Train:
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a file such as the ``recipe.json`` of a run folder."""
     try:
-        return Recipe.from_json(json.loads(read_file(path)))
+        return Recipe.from_json(parse_json(read_file(path)))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise TembedError(f"{path} cannot be read as a recipe ({reason}): give the recipe.json of a run") from None

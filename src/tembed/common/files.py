@@ -6,6 +6,7 @@ stranger, and a link in it must not lead the files of a command elsewhere.
 
 import errno
 import json
+import math
 import os
 import secrets
 import stat
@@ -149,10 +150,22 @@ def read_file(path: Path, most: int | None = None) -> bytes:
     return path.read_bytes()
 
 
+def parse_json(content: bytes | str) -> Any:
+    """The plain values in JSON. Raises `ValueError` or `RecursionError`; nan and infinity are no JSON."""
+    return json.loads(content, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
 def read_json(path: Path) -> Any:
     """The plain values in a file that `write_json` wrote."""
     try:
-        return json.loads(read_file(path))
+        return parse_json(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): restore it, or train into another folder") from None
 

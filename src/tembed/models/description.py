@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from tembed.common.arrays import Fit, Triple
 from tembed.common.errors import TembedError, first_line
-from tembed.common.plain_values import fits
+from tembed.common.plain_values import fits, wrong_field
 from tembed.common.results import check_result
 
 OPTION_TYPES: dict[str, Any] = {
@@ -110,12 +110,15 @@ class Description:
         known = {name: value for name, value in values.items() if name in hints and value is not None}
         for name, value in known.items():
             if not fits(value, hints[name]):
-                raise TembedError(f"its {name} is {value!r}")
+                raise wrong_field(known, name)
             if isinstance(value, list):
                 known[name] = tuple(map(float, value)) if name in ("mean", "std") else tuple(value)
-        for name, value in known.get("options", {}).items():
+        options, recipe = known.get("options", {}), known.get("recipe", {})
+        for name, value in options.items():
             if not fits(value, OPTION_TYPES.get(name, Any)):
-                raise TembedError(f"its option {name} is {value!r}")
+                raise wrong_field(options, name)
+        if not fits(recipe.get("seed", 0), int) or not -(2**63) <= recipe.get("seed", 0) < 2**63:
+            raise wrong_field(recipe, "seed")
         if "result" in known:
             try:
                 check_result(known["result"])

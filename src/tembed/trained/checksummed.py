@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tembed.common.errors import TembedError
-from tembed.common.files import check_regular
+from tembed.common.files import check_regular, parse_json
 
 KEY = "tembed"  # the only key: safetensors would write several in no fixed order
 
@@ -34,11 +34,11 @@ def read_checksummed(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str
     try:
         check_regular(path)
         with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {})[KEY])
+            metadata = parse_json((file.metadata() or {})[KEY])
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
         text, expected = metadata["record"], metadata["sha256"]
         found = checksum(tensors, text)
-        record = json.loads(text)
+        record = parse_json(text)
     except Exception as error:  # the reader and JSON raise many types on damaged files
         what = f"no {KEY} record in it" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise TembedError(f"{path} cannot be read as {kind} written by tembed ({what})") from None

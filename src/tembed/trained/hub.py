@@ -8,7 +8,6 @@
 """
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tembed.common.files import (
     check_regular,
     is_part,
     make_folder,
+    parse_json,
     read_file,
     read_json,
     write_file,
@@ -157,7 +157,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The content of ``config.json``. Raises `TembedError` if it is damaged, or not of a network of this package."""
     path = folder / CONFIG
     try:
-        config = json.loads(read_file(path))
+        config = parse_json(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): copy it again") from None
     if not isinstance(config, dict) or config.get("model_type") != MODEL_TYPE:

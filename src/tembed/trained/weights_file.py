@@ -258,7 +258,7 @@ def as_network(source: Loadable, accelerator: str = "auto") -> AnyNetwork:
     model = given if isinstance(given, nn.Module) else load(given)
     if not isinstance(model, AnyNetwork) or not model.description.classes or model.description.mean is None:
         raise TembedError(
-            "this model does not know its classes and normalisation: tell it with tembed.describe, or give a run, a "
-            "weights file or a model from tembed.load"
+            f"{name_of(source)} does not know its classes and normalisation: tell it with tembed.describe, or give a "
+            "run, a weights file or a model from tembed.load"
         )
     return model.to(choose_device(accelerator))

@@ -1,6 +1,5 @@
 """Which images are analysed, and how their classes are grouped into super-classes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import torch
 
 from tembed.common.arrays import Int64
 from tembed.common.errors import TembedError
-from tembed.common.files import read_file
+from tembed.common.files import parse_json, read_file
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.image_set import ImageSet
@@ -92,7 +91,7 @@ def find_groups(data: str, given: Groups | None = None) -> Groups | None:
 def read_groups(path: str | Path) -> Groups:
     """A grouping from a JSON file: ``{"animals": ["cat", "dog"], "vehicles": ["car"]}``."""
     try:
-        found = json.loads(read_file(Path(path)))
+        found = parse_json(read_file(Path(path)))
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} cannot be read as JSON ({error})") from None
     good = isinstance(found, dict) and all(

@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 
 from tembed.common.errors import TembedError
-from tembed.common.files import open_file, sync_file
+from tembed.common.files import open_file, read_file, sync_file
 from tembed.lab.data.readers.reading import SourceFile
 
 FILE_LIST = "files.sha256"
+MOST_BYTES = 1 << 30
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
@@ -30,7 +31,7 @@ def read_file_list(folder: Path, count: int, sha256: str) -> list[SourceFile]:
     """The files of ``count`` images, from a list with this sha256."""
     path = folder / FILE_LIST
     try:
-        content = path.read_bytes()
+        content = read_file(path, MOST_BYTES)
         lines = [_LINE.fullmatch(line) for line in content.decode().split("\n")[:-1]]
     except (OSError, UnicodeError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): import the dataset again") from None

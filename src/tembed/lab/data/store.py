@@ -32,6 +32,7 @@ from tembed.common.files import (
     is_part,
     locked,
     move,
+    parse_json,
     read_file,
     sync_folder,
     user_cache,
@@ -231,7 +232,7 @@ def _stored_there(root: Path) -> str:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
-        manifest = json.loads(read_file(path))
+        manifest = parse_json(read_file(path))
         version = manifest["format"]
         complete = all(isinstance(manifest.get(key), kind) for key, kind in FIELDS.items())
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

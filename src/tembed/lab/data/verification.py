@@ -5,7 +5,6 @@ for each state of it: its size, inode and times of change are noted in ``verifie
 be written, or that is in memory (tmpfs), is hashed each time.
 """
 
-import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tembed.common.errors import TembedError
-from tembed.common.files import read_file, write_json
+from tembed.common.files import parse_json, read_file, write_json
 from tembed.lab.data.npy import array_sha256
 from tembed.lab.data.store import VERIFIED, Stored
 
@@ -64,7 +63,7 @@ def is_in_memory(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> b
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        known = json.loads(read_file(folder / VERIFIED))
+        known = parse_json(read_file(folder / VERIFIED))
     except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tembed.common.errors import TembedError
-from tembed.common.files import below, is_locked, make_folder, read_file, read_json, write_file, write_json
+from tembed.common.files import below, is_locked, make_folder, parse_json, read_file, read_json, write_file, write_json
 from tembed.common.progress import Progress, Rate
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.run import Run, run_name
@@ -103,7 +103,7 @@ class GridRun:
     def read_progress(self) -> dict[str, Any]:
         """What `ProgressFile` wrote last: ``share`` (0 to 1) and numbers to show; empty if there is nothing."""
         try:
-            note = json.loads(read_file(self.progress_path))
+            note = parse_json(read_file(self.progress_path))
         except (OSError, ValueError, RecursionError):
             return {}
         return note if isinstance(note, dict) and isinstance(note.get("share"), float) else {}

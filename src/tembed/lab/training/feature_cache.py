@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tembed.common.errors import TembedError
+from tembed.common.errors import TembedError, first_line
 from tembed.common.files import (
     InUse,
     explained,
@@ -106,8 +106,8 @@ class Entry:
                 return f"{path} does not match its checksum"
         except (KeyError, TypeError, TembedError):
             return f"{record} is damaged"
-        except (OSError, ValueError, EOFError) as error:
-            return f"{path} cannot be read ({error})"
+        except Exception as error:  # NumPy's reader raises many types of error on damaged files
+            return f"{path} cannot be read ({first_line(error)})"
         return found
 
     def check_space(self, names: list[str], shape: tuple[int, ...]) -> None:

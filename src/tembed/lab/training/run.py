@@ -25,6 +25,7 @@ from tembed.common.files import (
     explained,
     is_part,
     make_folder,
+    parse_json,
     read_file,
     read_json,
     remove_file,
@@ -97,7 +98,7 @@ class Run:
         if not self.metrics_path.exists():
             return []
         try:
-            metrics = [json.loads(line) for line in read_file(self.metrics_path).decode().splitlines()]
+            metrics = [parse_json(line) for line in read_file(self.metrics_path).decode().splitlines()]
             check_metrics(metrics)
             return metrics
         except (OSError, ValueError, RecursionError) as error:

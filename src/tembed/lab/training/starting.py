@@ -1,6 +1,9 @@
 """The network that a run starts with, and what its folder records about a network from elsewhere."""
 
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +15,7 @@ from tembed.attachment.frozen import Frozen
 from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError
 from tembed.common.files import read_json, write_json
+from tembed.common.plain_values import check_fields
 from tembed.common.progress import Progress
 from tembed.lab.training.initial_weights import RANDOM, load_initial, read_weights
 from tembed.lab.training.recipe import Recipe
@@ -56,7 +60,7 @@ def start_network(
     if not first:
         return start
     if path.exists():
-        before = read_json(path)
+        before = _read_about(path)
         if isinstance(built.model, Frozen) and before.get("weights_sha256") != built.about["weights_sha256"]:
             raise TembedError(
                 f"{run.folder} was started with other weights of {recipe.model}: restore {built.about['init']}, or "
@@ -67,6 +71,16 @@ def start_network(
     else:
         write_json(path, built.about)
     return start
+
+
+def _read_about(path: Path, hints: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The ``network.json`` of a run, which has at least these fields."""
+    about = read_json(path)
+    try:
+        check_fields(about, hints)
+    except TembedError as error:
+        raise TembedError(f"{path} was not written by tembed ({error}): restore it, or give another `out`") from None
+    return about
 
 
 class Built(NamedTuple):
@@ -138,13 +152,13 @@ def _transfer(
     """Start a network of this package from other weights, unless the run has checkpoints, which hold its own."""
     path, resumed = run.folder / "network.json", run.checkpoints.any
     if resumed and path.exists():
-        return tuple(read_json(path)["loaded"])
+        return tuple(_read_about(path, {"loaded": tuple[str, ...]})["loaded"])
     tensors, record = read_weights(str(recipe.init))
     loaded = load_fitting(network, classes, tensors, record, str(recipe.init))
     about = {"init": recipe.init, "weights_sha256": checksum(tensors), "loaded": loaded}
     if record.get("recipe"):
         about["init_recipe"] = record["recipe"]
-    if path.exists() and read_json(path).get("weights_sha256") != about["weights_sha256"]:
+    if path.exists() and _read_about(path).get("weights_sha256") != about["weights_sha256"]:
         raise TembedError(f"{run.folder} was started from other weights: restore {recipe.init}, or give another `out`")
     if first:
         write_json(path, about)
