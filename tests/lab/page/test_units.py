@@ -77,6 +77,8 @@ def test_a_flight_starts_and_ends_where_it_should(tab: Tab) -> None:
     assert path[2] == pytest.approx(end)
     assert path[1]["scale"] == pytest.approx(2000)  # the geometric mean
     assert path[1]["x"] > 0.5, "most of the way is done while the view is wide"
+    level = call(tab, "tembed.camera.between.bind(tembed.camera)", start, end | {"scale": 500}, 0.25)
+    assert level == pytest.approx({"x": 0.3, "y": 0.225, "scale": 500})
 
 
 def test_pictures_fade_in_between_6_and_12_pixels(tab: Tab) -> None:
