@@ -123,6 +123,8 @@ class Copy:
     def __init__(self, folder: Path):
         self.folder = folder
         self.sources = Path(shutil.copytree(PROJECT / "src", folder / "src"))
+        for name in ("benchmarks", "docs", "results", "tests"):  # beside the package, as tests expect them
+            (folder / name).symlink_to(PROJECT / name)
         self.environment = {"PYTHONPATH": str(self.sources)}
         for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TEMBED_DATA"):
             (folder / name.lower()).mkdir()
