@@ -1,307 +1,266 @@
-"""Plant small bugs in the mathematics, one at a time, and see whether the nearest tests notice.
+"""Plant small bugs in the sources, one at a time, and see whether the nearest tests notice.
 
-    make mutants                                  # forty bugs of seed 0
-    python tests/campaign/mutants.py --seed 1 --count 100
+    make mutants                                  # a hundred bugs of seed 1
+    python tests/campaign/mutants.py --seed 2 --count 500
 
-The bugs are drawn by ``--seed``: a flipped sign, operator or comparison, a number that is off by one, two arguments in
-the wrong order, height in the place of width, the wrong branch. They are planted in a copy of the sources. One line per
-case; an interrupted campaign continues where it was. The summary goes to ``results/mutants.md``. A survivor either asks
-for a test, or is equivalent to the original; `EQUIVALENT` says why.
+`--seed` draws the bugs (`campaign.bugs`) from all files of the package; one in five is in a script of the page. They
+are planted in a copy of the sources. One line per case; an interrupted campaign continues where it was. The table goes
+to ``results/mutants.md``. A survivor either asks for a test, or is equivalent to the original; `EQUIVALENT` says why.
 """
 
 import argparse
-import ast
+import hashlib
+import importlib
 import json
 import os
-import random
+import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from campaign.bugs import Bug, javascript_bugs, python_bugs
 
 PROJECT = Path(__file__).parents[2]
+SOURCES = PROJECT / "src" / "tembed"
 NOTES = PROJECT / ".campaign"
 SUMMARY = PROJECT / "results" / "mutants.md"
-TIMEOUT = 900
+MOST = 12
+"""Test files for a bug that import its file; a third as many others are tried."""
+HANGS = 300
+"""Seconds after which a test that does not end counts as failed. The slow tests are left out."""
 QUICK = "not process and not browser and not cluster and not slow"
+SLOW = "slow and not browser and not cluster"
+STARTS_PROCESSES = "process and not browser and not cluster and not slow"
+PAGE_TESTS = [f"tests/lab/page/test_{name}.py" for name in ("units", "panels", "browser", "register_panel", "drop")]
 
-AREAS: dict[str, dict[str, str]] = {
-    "maximizers": {
-        "maximizers/entropic.py": "tests/maximizers/test_entropic.py tests/maximizers/test_all.py",
-        "maximizers/perturbed.py": "tests/maximizers/test_perturbed.py tests/maximizers/test_all.py",
-        "maximizers/one_hot.py": "tests/maximizers/test_one_hot.py tests/maximizers/test_all.py",
-        "maximizers/bn_relu.py": "tests/maximizers/test_all.py tests/kernels/test_fused_bn_relu.py",
-        "maximizers/margin.py": "tests/maximizers",
-        "maximizers/calibrate.py": "tests/maximizers/test_calibrate.py",
-    },
-    "block": {"block.py": "tests/test_block.py"},
-    "loss": {"loss.py": "tests/test_loss.py"},
-    "models": {
-        "models/resnet.py": "tests/models",
-        "models/wide_resnet.py": "tests/models",
-        "models/densenet.py": "tests/models",
-        "models/network.py": "tests/models",
-    },
-    "training": {
-        "lab/training/loop.py": "tests/lab/training/test_loop.py",
-        "lab/training/inputs.py": "tests/lab/training/test_inputs.py tests/lab/training/test_loop.py",
-        "lab/training/evaluation.py": "tests/lab/report/test_evaluation_report.py",
-    },
-    "schedule": {"lab/training/schedule.py": "tests/lab/training/test_schedule.py"},
-    "optimizers": {
-        "lab/training/muon.py": "tests/lab/training/test_optimizers.py",
-        "lab/training/optimizers.py": "tests/lab/training/test_optimizers.py",
-        "lab/training/averaging.py": "tests/lab/training/test_averaging.py",
-    },
-    "claims": {
-        "lab/claims/hull.py": "tests/lab/claims",
-        "lab/claims/look_alikes.py": "tests/lab/claims",
-        "lab/claims/separation.py": "tests/lab/claims",
-        "lab/claims/half_samples.py": "tests/lab/claims",
-        "lab/claims/uncertainty.py": "tests/lab/claims",
-        "lab/claims/mixed_words.py": "tests/lab/claims",
-        "lab/claims/accuracies.py": "tests/lab/claims/test_accuracies.py",
-    },
-    "statistics": {"lab/claims/statistics.py": "tests/lab/claims"},
-    "splits": {"lab/data/splits.py": "tests/lab/data/test_splits.py"},
-    "batches": {
-        "images/pixels.py": "tests/images/test_pixels.py",
-        "lab/data/order.py": "tests/lab/data/test_order.py",
-        "lab/data/batches.py": "tests/lab/data/test_batches.py",
-    },
-}
-"""The files of each area, and the tests nearest to each file."""
+LARGE = (
+    "hypothesis",
+    "lightning_fabric",
+    "matplotlib.pyplot",
+    "numpy",
+    "PIL.Image",
+    "rich",
+    "scipy.stats",
+    "torch",
+    "tyro",
+)
+"""Packages that are imported once, and not again for every bug."""
 
-EQUIVALENT = {
-    "lab/training/optimizers.py: True -> False": "a step that is not fused computes the same, more slowly",
-}
-"""Survivors that compute the same as the original, as ``file: old -> new``, and why."""
-
-OPERATORS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
-OPERATORS |= {ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "//"), ast.Pow: ("**", "*")}
-COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
-COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
-NAMES = {"height": "width", "width": "height", "rows": "columns", "columns": "rows", "mean": "std", "plus": "minus"}
-
-SYMMETRIC = ("max", "min", "register", "register_model", "register_optimizer")
-"""Calls whose arguments are not swapped: the order does not matter, or every test fails."""
+EQUIVALENT: dict[str, str] = {}
+"""Survivors that compute the same as the original, as `str(bug)`, and why."""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """``file`` with the text from ``start`` to ``stop`` replaced."""
-
-    area: str
-    file: str
-    start: int
-    stop: int
-    line: int
-    old: str
-    new: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {' '.join(self.old.split())} -> {' '.join(self.new.split())}"
+def candidates(pattern: str, find: Callable[[str, str], list[Bug]]) -> list[Bug]:
+    """The bugs of the files with this pattern, the first of those that read the same."""
+    found: dict[str, Bug] = {}
+    for path in sorted(SOURCES.glob(pattern)):
+        for bug in find(path.relative_to(SOURCES).as_posix(), path.read_text("utf-8")):
+            found.setdefault(str(bug), bug)
+    return list(found.values())
 
 
-class Finder(ast.NodeVisitor):
-    """Collects the bugs that can be planted in a file. Messages, docstrings and annotations are left out."""
+def draw(seed: int, count: int) -> list[Bug]:
+    """``count`` bugs, one in five in JavaScript. A change of one file changes only the bugs in that file."""
 
-    def __init__(self, area: str, file: str, text: str):
-        self.area, self.file, self.text = area, file, text
-        lengths = [len(line.encode()) for line in text.splitlines(keepends=True)]
-        self.starts = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
-        self.content = text.encode()
-        self.found: list[Mutant] = []
+    def rank(bug: Bug) -> str:
+        return hashlib.sha256(f"{seed} {bug}".encode()).hexdigest()
 
-    def at(self, node: ast.expr, end: bool = False) -> int:
-        line, column = (node.end_lineno, node.end_col_offset) if end else (node.lineno, node.col_offset)
-        assert line is not None
-        assert column is not None
-        return self.starts[line - 1] + column
-
-    def source(self, node: ast.expr) -> str:
-        return self.content[self.at(node) : self.at(node, True)].decode()
-
-    def add(self, node: ast.expr, new: str) -> None:
-        old = self.source(node)
-        mutant = Mutant(self.area, self.file, self.at(node), self.at(node, True), node.lineno, old, new)
-        if new != old:
-            self.found.append(mutant)
-
-    def between(self, node: ast.expr, left: ast.expr, right: ast.expr, symbols: tuple[str, str]) -> None:
-        """Replace the operator between two operands."""
-        first, last = self.at(left, True), self.at(right)
-        gap = self.content[first:last].decode().replace(symbols[0], symbols[1], 1)
-        before, after = self.content[self.at(node) : first], self.content[last : self.at(node, True)]
-        self.add(node, before.decode() + gap + after.decode())
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        pass
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        pass
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        pass
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        for child in [*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body]:
-            if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
-                self.visit(child)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        if type(node.op) in OPERATORS:
-            self.between(node, node.left, node.right, OPERATORS[type(node.op)])
-        self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        if type(node.ops[0]) in COMPARISONS:
-            self.between(node, node.left, node.comparators[0], COMPARISONS[type(node.ops[0])])
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        symbols = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-        self.between(node, node.values[0], node.values[1], symbols)
-        self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        if isinstance(node.op, ast.USub | ast.Not):
-            self.add(node, f"({self.source(node.operand)})")
-        self.generic_visit(node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        body, test, other = map(self.source, (node.body, node.test, node.orelse))
-        self.add(node, f"{other} if {test} else {body}")
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, bool):
-            self.add(node, str(not node.value))
-        elif isinstance(node.value, int):
-            self.add(node, str(node.value + 1))
-        elif isinstance(node.value, float) and node.value:
-            self.add(node, f"{node.value * 1.5!r}")
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Load) and node.id in NAMES and NAMES[node.id] in self.text:
-            self.add(node, NAMES[node.id])
-
-    def visit_Call(self, node: ast.Call) -> None:
-        symmetric = isinstance(node.func, ast.Name) and node.func.id in SYMMETRIC
-        if len(node.args) >= 2 and not symmetric and not any(isinstance(each, ast.Starred) for each in node.args[:2]):
-            first, second = node.args[:2]
-            gap = self.content[self.at(first, True) : self.at(second)].decode()
-            before = self.content[self.at(node) : self.at(first)].decode()
-            after = self.content[self.at(second, True) : self.at(node, True)].decode()
-            self.add(node, before + self.source(second) + gap + self.source(first) + after)
-        self.generic_visit(node)
+    scripts = sorted(candidates("lab/page/static/js/**/*.js", javascript_bugs), key=rank)
+    modules = sorted(candidates("**/*.py", python_bugs), key=rank)
+    return sorted(scripts[: count // 5] + modules[: count - count // 5], key=rank)
 
 
-def candidates(area: str) -> list[Mutant]:
-    """All bugs of an area."""
-    found = []
-    for file in AREAS[area]:
-        text = (PROJECT / "src/tembed" / file).read_text("utf-8")
-        finder = Finder(area, file, text)
-        finder.visit(ast.parse(text))
-        found += finder.found
+def imports(path: Path) -> set[str]:
+    """The modules of the package whose full names a file mentions in its imports."""
+    found = set()
+    for module, names in re.findall(
+        r"(?:from|import) (tembed[\w.]*)(?: import (\([^)]*\)|.*))?", path.read_text("utf-8")
+    ):
+        found |= {module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))}
     return found
 
 
-def draw(seed: int, count: int) -> list[Mutant]:
-    """``count`` bugs, drawn from the areas in turn."""
-    dice = random.Random(seed)
-    piles = {area: dice.sample(found := candidates(area), len(found)) for area in AREAS}
-    drawn: list[Mutant] = []
-    while len(drawn) < count and any(piles.values()):
-        drawn += [pile.pop() for pile in piles.values() if pile]
-    return drawn[:count]
+def nearest_tests(file: str) -> tuple[list[str], list[str]]:
+    """The test files of a module and those that import it; and those of the modules that import it, if there are more.
+
+    In both lists the files that import the fewest modules come first: they test the fewest others. In the second list,
+    those that mention the module's name are before the rest.
+    """
+    if file.endswith(".js"):
+        return PAGE_TESTS, []
+    name = ".".join(("tembed", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
+    stem = name.rpartition(".")[2].removeprefix("cmd_")
+    users = {
+        ".".join(("tembed", *path.relative_to(SOURCES).with_suffix("").parts)).removesuffix(".__init__")
+        for path in SOURCES.rglob("*.py")
+        if name in imports(path)
+    }
+    own, near, far = [], [], []
+    for path in sorted((PROJECT / "tests").rglob("test_*.py"), key=lambda path: len(imports(path))):
+        used, same_folder = imports(path), path.parent == PROJECT / "tests" / Path(file).parent
+        test = path.relative_to(PROJECT).as_posix()
+        if path.stem == f"test_{stem}" or (stem in path.stem and same_folder):
+            own.append(test)
+        elif name in used:
+            near.append(test)
+        elif users & used or same_folder:
+            far.append(test)
+    far.sort(key=lambda test: stem not in (PROJECT / test).read_text("utf-8"))
+    return (own + near, far) if own or near else (far, [])
 
 
-def run_tests(sources: Path, tests: str) -> bool:
-    """Whether these tests pass with these sources."""
-    line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK, *tests.split()]
-    paths = [str(sources), os.environ.get("PYTHONPATH", "")]
-    environment = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONDONTWRITEBYTECODE": "1"}
-    environment = os.environ | environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    try:
-        done = subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True, timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+class Copy:
+    """A copy of the sources in which bugs are planted, and a home folder for the tests that run with it."""
 
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.sources = Path(shutil.copytree(PROJECT / "src", folder / "src"))
+        for name in ("benchmarks", "docs", "results", "tests"):  # beside the package, as tests expect them
+            (folder / name).symlink_to(PROJECT / name)
+        self.environment = {"PYTHONPATH": str(self.sources)}
+        for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TEMBED_DATA"):
+            (folder / name.lower()).mkdir()
+            self.environment[name] = str(folder / name.lower())
 
-def judge(mutant: Mutant) -> str:
-    """``killed`` if the nearest tests fail with the bug, else ``survived`` or ``equivalent``."""
-    with tempfile.TemporaryDirectory() as folder:
-        sources = Path(shutil.copytree(PROJECT / "src", Path(folder) / "src"))
-        path = sources / "tembed" / mutant.file
+    def failure(self, tests: list[str], marks: str, *more: str) -> str:
+        """The first test that fails, or none. One that hangs or ends Python has no name."""
+        line = ["-x", "-q", "-m", marks, "-o", f"cache_dir={self.folder / 'cache'}", *more, *tests]
+        line += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of packages that are already imported
+        line += ["-o", f"faulthandler_timeout={HANGS}", "-o", "faulthandler_exit_on_timeout=true"]
+        shutil.rmtree(self.folder / "cache", ignore_errors=True)
+        if not (child := os.fork()):
+            self.run_pytest(line)
+        _, status = os.waitpid(child, 0)
+        with suppress(ProcessLookupError):  # what the tests left running
+            os.killpg(child, signal.SIGKILL)
+        failed = self.folder / "cache" / "v" / "cache" / "lastfailed"
+        if os.waitstatus_to_exitcode(status) in (0, 5):  # all passed, or there is none with these marks
+            return ""
+        return next(iter(json.loads(failed.read_text()))) if failed.exists() else "a test that ended Python"
+
+    def run_pytest(self, line: list[str]) -> NoReturn:
+        """Run pytest in this process, which has imported the large packages, and end."""
+        os.setsid()
+        os.environ.update(self.environment)
+        tempfile.tempdir = None
+        sys.path.insert(0, str(self.sources))
+        del sys.modules["__main__"].__file__  # processes that the tests spawn would import it
+        output = os.open(self.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        try:
+            code = pytest.main(line)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        os._exit(code)
+
+    def killer(self, bug: Bug, skipped: Iterable[str]) -> str:
+        """The first test that fails with this bug; empty if none does."""
+        near, far = nearest_tests(bug.file)
+        if bug.file.endswith(".js"):
+            stages = [(near, "browser")]  # one browser for all
+        else:
+            each, others = [[test] for test in near[:MOST]], [[test] for test in far[: MOST // 3]]
+            stages = [(tests, QUICK) for tests in each] + [(tests, STARTS_PROCESSES) for tests in each]
+            stages += [(tests, QUICK) for tests in others] + [(tests, SLOW) for tests in each]
+        path = self.sources / "tembed" / bug.file
         content = path.read_bytes()
-        path.write_bytes(content[: mutant.start] + mutant.new.encode() + content[mutant.stop :])
-        passed = run_tests(sources, AREAS[mutant.area][mutant.file])
-    return "killed" if not passed else "equivalent" if str(mutant) in EQUIVALENT else "survived"
+        path.write_bytes(bug.plant(content))
+        try:
+            found = (self.failure(tests, marks, *map("--deselect={}".format, skipped)) for tests, marks in stages)
+            return next(filter(None, found), "")
+        finally:
+            path.write_bytes(content)
 
 
-def judged(seed: int, mutants: list[Mutant]) -> Iterator[tuple[Mutant, str]]:
-    """Judge each bug once; what an earlier start has judged is not judged again."""
-    notes = NOTES / f"mutants-{seed}.jsonl"
-    NOTES.mkdir(exist_ok=True)
-    known = {}
-    if notes.exists():
-        known = {one["mutant"]: one["verdict"] for one in map(json.loads, notes.read_text().splitlines())}
-    sound = set()
-    for mutant in mutants:
-        key, tests = f"{mutant} at {mutant.start}", AREAS[mutant.area][mutant.file]
-        if key not in known and tests not in sound:
-            sound.add(tests)
-            if not run_tests(PROJECT / "src", tests):
-                sys.exit(f"{tests} fails without a bug: nothing can be judged")
-        if known.get(key) == "survived" and str(mutant) in EQUIVALENT:
-            known[key] = "equivalent"
-        if key not in known:
-            known[key] = judge(mutant)
-            with notes.open("a") as file:
-                file.write(json.dumps({"mutant": key, "verdict": known[key]}) + "\n")
-        yield mutant, known[key]
+class Campaign:
+    """The killer of each bug. What an earlier start has found out is not repeated."""
+
+    def __init__(self, seed: int, bugs: list[Bug], copy: Copy):
+        self.bugs, self.copy, self.path = bugs, copy, NOTES / f"mutants-{seed}.json"
+        self.killers: dict[str, str] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.unsound: set[str] = set()
+
+    def save(self) -> None:
+        NOTES.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(self.killers, indent=1))
+
+    def run(self) -> None:
+        """Find a killer for each bug, and see that the killers pass without a bug."""
+        while missing := [bug for bug in self.bugs if str(bug) not in self.killers]:
+            for bug in missing:
+                started = time.monotonic()
+                self.killers[str(bug)] = killer = self.copy.killer(bug, self.unsound)
+                self.save()
+                done = len(set(self.killers) & set(map(str, self.bugs)))
+                print(
+                    f"{done}/{len(self.bugs)} {time.monotonic() - started:.0f} s {killer or 'SURVIVED'}: {bug}",
+                    flush=True,
+                )
+            self.check_killers()
+
+    def check_killers(self) -> None:
+        """Forget the verdicts of tests that fail without a bug as well."""
+        named = sorted({killer for killer in self.killers.values() if "::" in killer} - self.unsound)
+        while failed := self.copy.failure(named, "", *map("--deselect={}".format, self.unsound)):
+            print(f"fails without a bug: {failed}", flush=True)
+            self.unsound.add(failed)
+        self.killers = {key: killer for key, killer in self.killers.items() if killer not in self.unsound}
+        self.save()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--again", action="store_true", help="judge the survivors of an earlier start again")
     arguments = parser.parse_args()
-    mutants = draw(arguments.seed, arguments.count)
-    lines, counts = [], {"killed": 0, "survived": 0, "equivalent": 0}
-    for number, (mutant, verdict) in enumerate(judged(arguments.seed, mutants), 1):
-        counts[verdict] += 1
-        lines.append((mutant, verdict))
-        print(
-            f"{number}/{len(mutants)} {verdict:<10} {mutant.file}:{mutant.line} {str(mutant).partition(': ')[2]}",
-            flush=True,
-        )
-    total = f"seed {arguments.seed}: {len(mutants)} bugs, " + ", ".join(f"{n} {what}" for what, n in counts.items())
+    bugs = draw(arguments.seed, arguments.count)
+    os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    for name in LARGE:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as folder:
+        campaign = Campaign(arguments.seed, bugs, Copy(Path(folder)))
+        if arguments.again:
+            campaign.killers = {key: killer for key, killer in campaign.killers.items() if killer}
+        if campaign.copy.failure(["tests/test_block.py"], QUICK):
+            sys.exit("the tests of the block fail without a bug: nothing can be judged")
+        campaign.run()
+    killers = [(bug, campaign.killers[str(bug)]) for bug in bugs]
+    equivalent = [bug for bug, killer in killers if not killer and str(bug) in EQUIVALENT]
+    killed = sum(bool(killer) for _, killer in killers)
+    survived = len(bugs) - killed - len(equivalent)
+    total = (
+        f"seed {arguments.seed}: {len(bugs)} bugs, {killed} killed, {survived} survived, {len(equivalent)} equivalent"
+    )
     print(total)
-    write_summary(total, lines)
-    return 1 if counts["survived"] else 0
+    write_summary(total, killers)
+    return 1 if survived else 0
 
 
-def write_summary(total: str, lines: list[tuple[Mutant, str]]) -> None:
+def write_summary(total: str, killers: list[tuple[Bug, str]]) -> None:
     text = [
         "# Planted bugs",
         "",
-        f"`make mutants` on this version: {total}. A bug is killed if the tests nearest to its file fail.",
+        f"`make mutants` on this version: {total}. A bug is killed if one of the tests nearest to its file fails.",
         "",
     ]
-    for mutant, verdict in lines:
-        why = f": {EQUIVALENT[str(mutant)]}" if verdict == "equivalent" else ""
-        text.append(f"- {verdict}{why}: `{mutant.file}`, line {mutant.line}, `{str(mutant).partition(': ')[2]}`")
+    for bug, killer in sorted(killers, key=lambda pair: (pair[0].file, pair[0].start)):
+        verdict = f"killed by `{killer.removeprefix('tests/')}`" if killer else "survived"
+        if not killer and str(bug) in EQUIVALENT:
+            verdict = f"equivalent: {EQUIVALENT[str(bug)]}"
+        old, new = (" ".join(part.split()) for part in (bug.old, bug.new))
+        text.append(f"- `{bug.file}`, line {bug.line}, `{old} -> {new}`: {verdict}")
     SUMMARY.write_text("\n".join(text) + "\n", "utf-8")
 
 

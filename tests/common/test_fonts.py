@@ -40,6 +40,16 @@ def test_accents_are_drawn_as_dejavu_draws_them() -> None:
     assert not np.array_equal(drawn("é"), drawn("ü"))
 
 
+@pytest.mark.parametrize("anchor", ["la", "lm", "ls", "ma", "mm"])
+def test_a_text_begins_or_has_its_middle_where_it_is_anchored(anchor: str) -> None:
+    image = Image.new("L", (400, 100))
+    fonts.draw_text(ImageDraw.Draw(image), (200, 50), "HHHHHH", 255, 20, anchor)
+    rows, columns = (np.flatnonzero(np.asarray(image).any(axis)) for axis in (1, 0))
+    left = {"l": columns[0], "m": columns.mean()}[anchor[0]]
+    top = {"a": rows[0], "m": rows.mean(), "s": rows[-1]}[anchor[1]]
+    assert (left, top) == pytest.approx((200, 50), abs=5)
+
+
 def test_a_character_without_a_font_is_written_as_its_code() -> None:
     """U+0378 is not assigned, so that no font has it."""
     assert fonts.drawable("a\u0378é\nb") == "a\\u0378é\nb"

@@ -21,7 +21,7 @@ from tembed.models.description import Description
 from tembed.models.network import Network, Trace
 from tembed.models.registry import create_model
 from tembed.trained.checksummed import checksum
-from tembed.trained.onnx_check import largest_difference
+from tembed.trained.onnx_check import largest_difference, shapes
 from tembed.trained.onnx_file import NamedOutputs, OnnxFile, to_onnx
 
 CLASSES = ("cat", "dog", "ship", "Zug")
@@ -215,3 +215,13 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(TembedError, match=r"cannot write .*file \(File exists\)"):
         to_onnx(FixedSize().eval(), tmp_path / "file" / "x.onnx", example=12)
     assert not path.exists()
+
+
+def test_an_export_is_checked_on_one_image_on_more_and_on_lower_higher_narrower_and_wider_ones() -> None:
+    found = list(shapes((2, 3, 32, 32), {"batch", "height", "width"}))
+    assert found[0] == (2, 3, 32, 32)
+    for axis, size in ((0, 2), (2, 32), (3, 32)):
+        sizes = [shape[axis] for shape in found]
+        assert min(sizes) < size < max(sizes)
+    assert list(shapes((2, 3, 32, 32), ())) == found[:1]
+    assert {shape[2] for shape in shapes((2, 3, 32, 32), {"width"})} == {32}

@@ -177,6 +177,16 @@ def test_the_axis_of_the_bars_fits_low_probabilities(classes: int, reach: float)
     assert all(side.get_visible() for side in entropy.spines.values()), "a white map is seen by its frame"
 
 
+def test_the_dashed_patch_is_in_the_middle_of_the_map() -> None:
+    """A map of 4 x 6 cells on 24 x 24 pixels, from column 8 of the photograph: the patch at row 2 and column 3."""
+    one = made(np.random.default_rng(0).dirichlet(np.ones(3), (4, 6)))
+    axis = one.figure().axes[0]
+    pixel = axis.get_xlim()[1] / 40  # the photograph is drawn larger than it is
+    (dashed,) = [line for line in axis.lines if line.get_linestyle() == "--"]
+    assert set(dashed.get_xdata() / pixel) == {8 + 12, 8 + 20}
+    assert set(dashed.get_ydata() / pixel) == {12, 24}
+
+
 def test_the_photographs_of_a_panorama_are_drawn_large() -> None:
     """Side by side, four pictures of 300 x 40 pixels would be half an inch high."""
     drawn = made(np.random.default_rng(0).dirichlet(np.ones(3), (8, 8)), photo=(40, 300)).figure()

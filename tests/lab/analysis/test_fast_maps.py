@@ -57,6 +57,16 @@ def test_a_fast_map_fits_the_class_vectors_with_the_patches(monkeypatch: pytest.
     assert len(seen) == 3, "the cached map with fitted points is not taken for one without"
 
 
+def test_a_first_look_takes_as_many_images_and_points_as_the_docs_say() -> None:
+    docs = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text("utf-8")
+    for number, text in (
+        (sampling.FAST_IMAGES, "uses {} test images in total"),
+        (signs.IMAGES_FAST, "and {} images for the vital signs"),
+        (maps.FAST_POINTS, "t-SNE gets {:,} patches"),
+    ):
+        assert text.format(number) in " ".join(docs.split())
+
+
 @pytest.mark.usefixtures("use_worlds")
 def test_a_first_look_uses_few_images_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "FAST_IMAGES", 20)

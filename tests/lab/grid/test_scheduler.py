@@ -68,3 +68,36 @@ def test_the_second_signal_kills_the_workers(first: str, second: str, tmp_path: 
     assert len(engine.started) in (1, 2)
     assert outcome.finished == [] == list(outcome.failed)
     assert sorted(run.name for run in outcome.stopped + outcome.not_started) == sorted(run.name for run in runs)
+
+
+class Stopped(Interrupted):
+    """Workers that exit when they are asked to stop. Only the first one has come as far as its recipe."""
+
+    def __init__(self, *signals: str) -> None:
+        super().__init__(*signals)
+        self.exits: list[RunExit] = []
+
+    def start(self, run: GridRun) -> None:
+        if not self.started:
+            run.run.folder.mkdir(parents=True)
+            run.run.assign(run.recipe)
+        super().start(run)
+
+    def stop(self, kill: bool = False) -> None:
+        self.exits, self.alive = [RunExit(run, "stopped", "") for run in self.alive], []
+
+    def poll(self) -> list[RunExit]:
+        exits, self.exits = self.exits, []
+        return exits or super().poll()
+
+
+def test_a_run_that_was_stopped_before_its_folder_existed_has_not_started(tmp_path: Path) -> None:
+    first, second, third = locate_runs(tuple(RECIPES), tmp_path)
+    engine = Stopped("poll")
+    with listening() as request:
+        outcome = Scheduler([first, second, third], engine, engine, request).run()
+    assert engine.started == [first, second]
+    assert (outcome.stopped, outcome.not_started) == ([first], [second, third])
+    assert [line for line in engine.lines if "was stopped" in line] == [
+        f"{first.name} was stopped, and its state was saved"
+    ]

@@ -201,6 +201,11 @@ def test_fingers_pinch_pan_and_tap_on_a_phone(chromium: Browser, folder: Path, a
     tab.rest()
     assert tab.run("tembed.page.map.zoom()") == pytest.approx(2, rel=0.02)
     assert on_screen(tab, patch) == pytest.approx((x, y), abs=1)
+    tab.touch("Start", (x, y), (x, y))  # fingers that start at one place count as one pixel apart
+    tab.touch("Move", (x - 1, y), (x + 1, y))
+    tab.touch("End")
+    tab.rest()
+    assert tab.run("tembed.page.map.zoom()") == pytest.approx(4, rel=0.02)
     tab.touch("Start", (x, y))
     tab.touch("Move", (x + 10, y + 5))
     tab.touch("Move", (x + 20, y + 10))

@@ -55,6 +55,18 @@ def test_filters_leave_what_the_arrays_say(tab: Tab, analysis: Analysis) -> None
     assert shown(tab) == np.flatnonzero(expected).tolist()
 
 
+def test_the_sliders_stand_where_the_range_is(tab: Tab) -> None:
+    tab.run("tembed.page.store.set({ entropy: [0.2, 0.8] }); 0")
+    assert tab.run("[...document.querySelectorAll('.range input')].map((one) => one.value)") == ["20", "80"]
+    assert "20 % to 80 %" in text(tab, "#panel-filter")
+
+
+def test_the_buttons_zoom_in_and_out_by_the_same_factor(tab: Tab) -> None:
+    for button, zoom in (("#zoom-in", 1.6), ("#zoom-in", 1.6**2), ("#zoom-out", 1.6), ("#zoom-out", 1)):
+        press(tab, button)
+        assert tab.run("tembed.page.map.zoom()") == pytest.approx(zoom)
+
+
 def test_filtered_patches_fade(tab: Tab) -> None:
     before = np.ptp(pixels(tab)[60:, :820], axis=2).mean()
     tab.run("tembed.page.store.set({ labels: [0] }); 0")

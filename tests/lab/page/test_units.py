@@ -64,6 +64,31 @@ def test_zooming_keeps_the_place_under_the_pointer(tab: Tab) -> None:
     assert call(tab, "tembed.camera.toScreen.bind(tembed.camera)", camera, SIZE, *before) == pytest.approx([100, 500])
 
 
+def test_zooming_ends_at_half_of_the_whole_map_and_at_96_times_it(tab: Tab) -> None:
+    for factor, whole in ((1e-9, 0.5), (1e9, 96)):
+        zoomed = call(
+            tab, "tembed.camera.zoom.bind(tembed.camera)", {"x": 0.5, "y": 0.5, "scale": 900}, SIZE, 9, 9, factor
+        )
+        assert zoomed["scale"] == pytest.approx(whole * 0.92 * 600)
+
+
+def test_a_patch_is_outlined_in_its_image_and_the_rest_is_dimmed(tab: Tab) -> None:
+    """A grey image of 16 pixels, drawn 160 pixels wide; the patch is from pixel 4 to 12."""
+    row = tab.run("""(() => {
+      const grey = new OffscreenCanvas(16, 16).getContext("2d");
+      grey.fillStyle = "rgb(200,200,200)";
+      grey.fillRect(0, 0, 16, 16);
+      const patches = { about: { size: [16, 16], atlas: { columns: 1, tile: [16, 16] } }, image: () => 0,
+        box: () => ({ left: 4, top: 4, right: 12, bottom: 12 }) };
+      const canvas = document.createElement("canvas");
+      new tembed.Pictures(patches, grey.canvas).source(canvas, 0, 160);
+      const row = canvas.getContext("2d").getImageData(0, 80, 160, 1).data;
+      return [37, 38, 39, 40, 41, 42, 117, 118, 119, 120, 121, 122].map((x) => row[4 * x]);
+    })()""")
+    left = [110, 110, 255, 255, 200, 200]
+    assert row == pytest.approx(left + left[::-1], abs=5)
+
+
 def test_the_ends_of_the_range_of_entropies_belong_to_it(tab: Tab) -> None:
     state = "{ ...tembed.page.store.state, labels: [], heads: [], entropy: [0.25, 0.75] }"
     patches = "{ arrays: { entropy: [0, 24, 25, 26, 74, 75, 76, 100] }, about: { fine: 100 }, count: 8 }"
@@ -77,6 +102,8 @@ def test_a_flight_starts_and_ends_where_it_should(tab: Tab) -> None:
     assert path[2] == pytest.approx(end)
     assert path[1]["scale"] == pytest.approx(2000)  # the geometric mean
     assert path[1]["x"] > 0.5, "most of the way is done while the view is wide"
+    level = call(tab, "tembed.camera.between.bind(tembed.camera)", start, end | {"scale": 500}, 0.25)
+    assert level == pytest.approx({"x": 0.3, "y": 0.225, "scale": 500})
 
 
 def test_pictures_fade_in_between_6_and_12_pixels(tab: Tab) -> None:

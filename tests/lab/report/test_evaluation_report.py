@@ -28,7 +28,7 @@ from tembed.lab.report import evaluation_sheet as sheet
 from tembed.lab.report.document import Details, Table
 from tembed.lab.report.evaluation_figures import confusion_figure
 from tembed.lab.report.evaluation_report import class_tables, default_out, write_evaluation
-from tembed.lab.report.evaluation_sheet import TILE, patch_scores, worst_sheet
+from tembed.lab.report.evaluation_sheet import COLUMNS, TILE, patch_scores, worst_sheet
 from tembed.lab.training.evaluation import Detailed, evaluate, evaluate_in_detail
 from tembed.lab.training.prediction_measures import ClassMeasure, Predictions
 from tembed.trained.weights_file import load as load_network
@@ -142,16 +142,19 @@ def test_a_baseline_has_no_patches_view(folder: Path, tmp_path: Path) -> None:
     assert "patches" not in report.read_text("utf-8")
 
 
-def test_the_sheet_shows_the_image_and_its_patches(detailed: Detailed) -> None:
+def test_the_sheet_shows_the_images_and_their_patches(detailed: Detailed) -> None:
     which = detailed.predictions.worst(5)
     scores = patch_scores(detailed, which)
     assert scores is not None
     assert scores.shape == (5, 4, 4, 3)
-    shown = np.asarray(worst_sheet(detailed, which))
-    pixels = detailed.images.pixels([int(which[0])])[0]
-    tile = np.asarray(Image.fromarray(pixels).resize((TILE, TILE), Image.Resampling.LANCZOS))
-    places = np.argwhere((shown[:, 18:19] == tile[0, 0]).all(-1))
-    assert any(np.array_equal(shown[y : y + TILE, 18 : 18 + TILE], tile) for y, _ in places)
+    shown, found = np.asarray(worst_sheet(detailed, which)), []
+    for pixels in detailed.images.pixels(which.tolist()):
+        tile = np.asarray(Image.fromarray(pixels).resize((TILE, TILE), Image.Resampling.LANCZOS))
+        corners = np.argwhere((shown[:-TILE, :-TILE] == tile[0, 0]).all(-1))
+        found += [(y, x) for y, x in corners if np.array_equal(shown[y : y + TILE, x : x + TILE], tile)][:1]
+    assert len(found) == 5
+    assert found == sorted(found), "row by row"
+    assert len({y for y, _ in found}) == -(-5 // COLUMNS)
 
 
 def test_a_caption_keeps_the_file_and_the_numbers_beside_long_names(
@@ -195,6 +198,8 @@ def test_a_confusion_matrix_has_names_while_they_fit(classes: int) -> None:
     shown = [label.get_text() for label in made.axes[0].get_yticklabels()]
     assert shown == (list(names) if classes <= 120 else [])
     assert bool(made.axes[0].texts) == (classes <= 25)
+    side = made.axes[0].get_position().width * made.get_size_inches()[0]
+    assert side == pytest.approx({2: 2.5, 30: 9, 300: 9}[classes]), "many classes fit on a page"
     figure_png(made)
 
 
