@@ -8,6 +8,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from roofline import count
 
 from tembed.lab.claims.claim import read_claim
 from tembed.lab.report.analysis_report import verdict_table
@@ -46,6 +47,14 @@ def test_the_page_of_results_is_written_from_the_run_files() -> None:
     assert rest.strip() == script["generated"]().strip()
     for name in re.findall(r"\((figures/results/[\w-]+\.svg)\)", rest):
         assert (ROOT / "docs" / name).exists()
+
+
+def test_the_page_about_clusters_has_the_counts_of_a_step() -> None:
+    """Of one network; `python benchmarks/roofline.py` prints the whole table."""
+    step = count("rn26-embed", "cifar100").step
+    flops, moved = (sum(each) / 1e9 for each in zip(*step, strict=True))
+    row = f"| rn26-embed | cifar100 | {len(step)} | {flops:.1f} | {moved:.2f} |"
+    assert row in (ROOT / "docs" / "cluster.md").read_text("utf-8")
 
 
 def test_the_map_from_paper_to_code_names_what_exists() -> None:

@@ -1,7 +1,7 @@
-"""Fast CPU forms of what the networks spend their time on. Each replaces a plain torch form and gives the same result.
+"""Fast forms of what the networks spend their time on. Each replaces a plain torch form and gives the same result.
 
-The kernels in ``csrc`` are compiled on first use. Where one does not apply (other device, type or layout,
-autocast, no compiler), the plain form runs instead.
+The kernels in ``csrc`` are for the CPU and are compiled on first use; the exact P2 has a Triton kernel for GPUs, too.
+Where no kernel applies (other device, type or layout, autocast, no compiler), the plain form runs instead.
 """
 
 from tembed.kernels import exact_p2 as perturbed
@@ -9,5 +9,5 @@ from tembed.kernels import fused_bn_relu as bn_relu
 
 
 def available() -> dict[str, bool]:
-    """Whether each kernel is compiled and in use here, by the name of its C file."""
+    """Whether each C kernel is compiled and in use here, by the name of its C file."""
     return {kernel.name: kernel.load() is not None for kernel in (bn_relu.KERNEL, perturbed.KERNEL)}

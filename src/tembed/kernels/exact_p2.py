@@ -1,16 +1,19 @@
-"""The exact perturbed maximizer (P2) in float32 on the CPU, with all nodes of the integral fused (``perturbed.c``).
+"""The exact perturbed maximizer (P2) with all nodes of the integral fused: ``perturbed.c``, and Triton on a GPU.
 
-The plain form is the paper's integral itself: `tembed.maximizers.perturbed`. The kernel is a pair of torch operators,
-so that ``torch.compile`` can trace it.
+The plain form is the paper's integral itself: `tembed.maximizers.perturbed`. Value and gradient are torch operators, so
+that ``torch.compile`` can trace them. On the CPU they take float32, on a GPU also float16 and bfloat16.
 """
 
 import ctypes
+import importlib.util
 
 import torch
 from torch import Tensor
 
 from tembed.kernels.build import Floats, Kernel, OptionalFloats
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+"""Triton comes with torch's CUDA builds for Linux. Without it the plain form runs on a GPU."""
 LANES = 16
 """Pixels per chunk, as in ``perturbed.c``."""
 WORK_PER_THREAD = 256
@@ -53,12 +56,15 @@ def _is_compiled() -> bool:
 
 
 def has_kernel(a: Tensor) -> bool:
-    """Whether the kernel accepts these activations. Exported programs must not depend on this package."""
-    plain = a.device.type == "cpu" and a.dtype == torch.float32 and not torch.compiler.is_exporting()
-    return plain and _is_compiled()
+    """Whether a kernel accepts these activations. Exported programs must not depend on this package."""
+    if torch.compiler.is_exporting():
+        return False
+    if a.device.type == "cuda":
+        return a.dtype in (torch.float32, torch.float16, torch.bfloat16) and HAS_TRITON
+    return a.device.type == "cpu" and a.dtype == torch.float32 and _is_compiled()
 
 
-@torch.library.custom_op("tembed::perturbed_forward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("tembed::perturbed_forward", mutates_args=(), device_types=("cpu", "cuda"))
 def perturbed_forward(a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int) -> Tensor:
     """``p`` of P2, with ``nodes`` nodes from ``low`` to ``high`` relative to the largest of ``eps [a; mu]``.
 
@@ -70,18 +76,15 @@ def perturbed_forward(a: Tensor, mu: Tensor, eps: float, dim: int, low: float, h
     return p
 
 
-@torch.library.custom_op("tembed::perturbed_backward", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("tembed::perturbed_backward", mutates_args=(), device_types=("cpu", "cuda"))
 def perturbed_backward(
     g: Tensor, a: Tensor, mu: Tensor, eps: float, dim: int, low: float, high: float, nodes: int
 ) -> tuple[Tensor, Tensor]:
     """``J^T g`` for the activations and for ``mu``."""
-    grad = _empty_result(a, dim)
-    grad_mu = a.new_zeros(a.movedim(dim, -1).shape[:-1])
+    grad, grad_mu = _empty_result(a, dim), a.new_empty(mu.shape)
     if a.numel():
-        if g.stride() != grad.stride():
-            g = torch.empty_like(grad).copy_(g)
         _run(a, mu, g, grad, grad_mu, eps, dim, (low, high, nodes))
-    return grad, grad_mu.unsqueeze(dim)
+    return grad, grad_mu
 
 
 @perturbed_forward.register_fake
@@ -113,10 +116,30 @@ def _run(
     dim: int,
     nodes: tuple[float, float, int],
 ) -> None:
+    if a.device.type == "cuda":
+        from tembed.kernels import exact_p2_triton  # optional, and slow to import
+
+        exact_p2_triton.run(a, mu, g, out, grad_mu, eps, dim, nodes)
+    else:
+        _run_on_cpu(a, mu, g, out, grad_mu, eps, dim, nodes)
+
+
+def _run_on_cpu(
+    a: Tensor,
+    mu: Tensor,
+    g: Tensor | None,
+    out: Tensor,
+    grad_mu: Tensor | None,
+    eps: float,
+    dim: int,
+    nodes: tuple[float, float, int],
+) -> None:
     library = load()
     assert library is not None
     kernels = a.shape[dim]
     pixels = a.numel() // kernels
+    if g is not None and g.stride() != out.stride():
+        g = torch.empty_like(out).copy_(g)
     if a.movedim(dim, -1).is_contiguous():
         a, out = a.movedim(dim, -1), out.movedim(dim, -1)
         g = None if g is None else g.movedim(dim, -1)

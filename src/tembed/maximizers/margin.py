@@ -35,7 +35,10 @@ def align_margin(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[T
     check_constants(mu=mu, eps=eps)
     shape = (*a.shape[:dim], 1, *a.shape[dim + 1 :])
     largest = torch.finfo(a.dtype).max
-    margin = torch.as_tensor(mu, dtype=a.dtype, device=a.device).clamp(-largest, largest)
+    if isinstance(mu, Tensor):
+        margin = mu.to(a).clamp(-largest, largest)
+    else:  # filled on the device: a copy would make a GPU wait
+        margin = torch.full((), max(-largest, min(mu, largest)), dtype=a.dtype, device=a.device)
     try:
         return a, margin.expand(shape), dim
     except RuntimeError:

@@ -61,11 +61,10 @@ class PerturbedFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         a, mu = ctx.saved_tensors
-        if wants_double_backward():
-            return *integrate_gradient(g, a, mu, ctx.eps, ctx.dim), None, None
-        if op.has_kernel(a):
+        if op.has_kernel(a) and not wants_double_backward():
             nodes = quadrature(a.shape[ctx.dim], a.dtype)
             return *op.perturbed_backward(g, a, mu, ctx.eps, ctx.dim, *nodes), None, None
+        g, a, mu = map(_at_least_single, (g, a, mu))  # only the kernels take half precision
         return *integrate_gradient(g, a, mu, ctx.eps, ctx.dim), None, None
 
 
@@ -91,11 +90,16 @@ def perturbed(
         raise TembedError(f"`samples` is {samples}; it must be at least 1")
     a, mu, dim = align_margin(a, mu, eps, dim)
     dtype = a.dtype
-    if dtype in (torch.float16, torch.bfloat16):  # too coarse for the nodes, and for counting samples
-        a, mu = a.float(), mu.float()
     if method == "sample":
-        return SampledFunction.apply(a, mu, eps, dim, samples, generator).to(dtype)
+        return SampledFunction.apply(_at_least_single(a), _at_least_single(mu), eps, dim, samples, generator).to(dtype)
+    if not op.has_kernel(a):
+        a, mu = _at_least_single(a), _at_least_single(mu)
     return PerturbedFunction.apply(a, mu, eps, dim).to(dtype)
+
+
+def _at_least_single(x: Tensor) -> Tensor:
+    """Half precision as float32: it is too coarse for the nodes, and for counting samples."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class Perturbed(nn.Module):
