@@ -43,7 +43,8 @@ def calibrate(model: nn.Module, images: Tensor) -> Calibration:
 
     def visit(bn: nn.BatchNorm2d, a: Tensor, output: Tensor) -> None:
         p = output.relu()
-        layers.append(_Layer(bn, p.double().sum().item(), p.numel() // p.shape[1]))
+        total = p.cpu().double().sum().item()  # some GPUs have no float64
+        layers.append(_Layer(bn, total, p.numel() // p.shape[1]))
 
     with evaluation_mode(model), torch.inference_mode(False), torch.no_grad(), visited_units(model, images, visit):
         model(images)

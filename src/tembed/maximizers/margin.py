@@ -35,10 +35,8 @@ def align_margin(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[T
     check_constants(mu=mu, eps=eps)
     shape = (*a.shape[:dim], 1, *a.shape[dim + 1 :])
     largest = torch.finfo(a.dtype).max
-    if isinstance(mu, Tensor):
-        margin = mu.to(a).clamp(-largest, largest)
-    else:  # filled on the device: a copy would make a GPU wait
-        margin = torch.full((), max(-largest, min(mu, largest)), dtype=a.dtype, device=a.device)
+    # A number is filled in on the device: to copy it there, the host would have to wait for the device.
+    margin = (mu.to(a) if isinstance(mu, Tensor) else a.new_full((), mu)).clamp(-largest, largest)
     try:
         return a, margin.expand(shape), dim
     except RuntimeError:

@@ -15,7 +15,7 @@ from tembed.models.registry import create_model
 @pytest.mark.parametrize("shape", [(8, 8), (5, 40), (40, 5), (128, 128), (64, 576), (10, 128)])
 def test_the_singular_values_become_one_and_the_vectors_stay(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    found = orthogonal(matrix)
+    (found,) = orthogonal(matrix[None])
     u, _, v = torch.linalg.svd(matrix, full_matrices=False)
     inner = u.T @ found @ v.T  # diagonal where the singular vectors are the same
     diagonal = inner.diagonal()
@@ -25,13 +25,13 @@ def test_the_singular_values_become_one_and_the_vectors_stay(shape: tuple[int, i
 
 
 def test_nothing_moves_without_a_gradient() -> None:
-    assert torch.equal(orthogonal(torch.zeros(4, 6)), torch.zeros(4, 6))
+    assert torch.equal(orthogonal(torch.zeros(1, 4, 6)), torch.zeros(1, 4, 6))
 
 
 @pytest.mark.parametrize("size", [1e-8, 1e-12, 1e-20, 1e-25, 1e-30, 1e-38, 1e-44])
 def test_tiny_values_are_not_blown_up(size: float) -> None:
     # The squares of such numbers underflow, so their norm can be 0.
-    found = orthogonal(torch.full((4, 6), size))
+    found = orthogonal(torch.full((1, 4, 6), size))
     assert found.isfinite().all()
     assert found.abs().max() < 1
 
@@ -76,7 +76,7 @@ def test_kernels_take_muons_steps_and_the_rest_takes_adamws() -> None:
         with torch.no_grad():
             gradient = kernel.grad.reshape(6, 72)
             momentum = 0.9 * momentum + gradient
-            step = 0.01 * SIZE * 72**0.5 * orthogonal(gradient + 0.9 * momentum).reshape(kernel.shape)
+            step = 0.01 * SIZE * 72**0.5 * orthogonal((gradient + 0.9 * momentum)[None]).reshape(kernel.shape)
             torch.testing.assert_close(ours[2].weight, kernel * (1 - 0.001) - step)
             kernel.copy_(ours[2].weight)
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):

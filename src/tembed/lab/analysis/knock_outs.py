@@ -204,16 +204,16 @@ def _classify(
                 share.counting = True
             done += len(batch)
             progress.update("knock-outs", done, len(labels))
-    correct = torch.cat(intact)
+    correct = torch.cat(intact).cpu()
     found: dict[str, Any] = {"accuracy": correct.double().mean().item()}
     if share is not None:
-        mixing = torch.cat(sums).double().cpu()
+        mixing = torch.cat(sums).cpu().double()
         quartiles = torch.quantile(mixing[torch.randperm(len(mixing), generator=generator)[:QUANTILE_POINTS]], QUARTERS)
         found["share"] = share.value()
         found["unmatched"] = (mixing <= 0).double().mean().item()
         found["mixing_sum"] = tuple(quartiles.tolist())
         found["knock_outs"] = {
-            name: compare(correct, [torch.cat(right) for right in draws]) for name, draws in outcomes.items()
+            name: compare(correct, [torch.cat(right).cpu() for right in draws]) for name, draws in outcomes.items()
         }
     return found
 

@@ -49,8 +49,8 @@ def gradients(
                     found = torch.autograd.grad(loss / len(chosen), weights, retain_graph=True, allow_unused=True)
                     for k, gradient in enumerate(found):
                         if gradient is not None:
-                            before = total[k]
-                            total[k] = gradient.double() if before is None else before + gradient
+                            before, wide = total[k], gradient.cpu().double()  # some GPUs have no float64
+                            total[k] = wide if before is None else before + wide
     finally:
         hook.remove()
     both = [(a.flatten(), b.flatten()) for a, b in zip(*totals, strict=True) if a is not None and b is not None]

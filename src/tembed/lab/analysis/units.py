@@ -135,18 +135,21 @@ def _joined(name: str, kernels: int, parts: list[dict[str, Array]]) -> Unit:
 
 @torch.no_grad()
 def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
-    """The fields of `Points` and the histogram for ``a (n, K, H, W)``, with the running statistics of ``bn``."""
+    """The fields of `Points` and the histogram for ``a (n, K, H, W)``, with the running statistics of ``bn``.
+
+    They are computed on the CPU, because some GPUs have no float64.
+    """
     assert bn.running_mean is not None
     assert bn.running_var is not None
     rows, columns = (_evenly(side) for side in a.shape[2:])
-    a = a[:, :, rows][:, :, :, columns].flatten(2).transpose(1, 2).double()  # (n, S, K)
-    scale = bn.weight / (bn.running_var + bn.eps).sqrt()
-    x = (a - bn.running_mean) * scale + bn.bias
+    a = a.cpu()[:, :, rows][:, :, :, columns].flatten(2).transpose(1, 2).double()  # (n, S, K)
+    weight, bias, mean, variance = (each.cpu() for each in (bn.weight, bn.bias, bn.running_mean, bn.running_var))
+    x = (a - mean) * (weight / (variance + bn.eps).sqrt()) + bias
     p, raw = x.relu(), a.relu()
     active = x > 0
     count = active.sum(-1)
     both = active[..., :, None] & active[..., None, :] & (x[..., :, None] > x[..., None, :])  # each pair once
-    above = a - implied_margin(bn)
+    above = a - implied_margin(bn).cpu()
     eta = p.sum(-1)
     share = p / eta.clamp(min=1e-300)[..., None]
     found = {
@@ -166,7 +169,7 @@ def measure_points(bn: nn.BatchNorm2d, a: Tensor) -> dict[str, Array]:
         "raw_eta": raw.sum(-1),
         "histogram": torch.histc(x[active].clamp(max=HIGHEST), BINS, 0, HIGHEST),
     }
-    return {name: value.double().cpu().numpy() for name, value in found.items()}
+    return {name: value.double().numpy() for name, value in found.items()}
 
 
 def _evenly(side: int) -> Tensor:

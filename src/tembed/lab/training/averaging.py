@@ -2,6 +2,7 @@
 
 import copy
 
+import torch
 from torch import nn
 
 from tembed.lab.training.recipe import Recipe
@@ -24,12 +25,12 @@ class Averaging:
         if count == 1:
             state.average = copy_tensors(model)
             return
-        for name, tensor in model.state_dict().items():
-            mean = state.average[name]
-            if mean.is_floating_point():
-                mean.lerp_(tensor, 1 / count)
-            else:  # the number of batches that BN has seen
-                mean.copy_(tensor)
+        now = model.state_dict()
+        weights = [name for name, mean in state.average.items() if mean.is_floating_point()]
+        others = [name for name in state.average if name not in weights]  # the numbers of batches that BN has seen
+        torch._foreach_lerp_([state.average[name] for name in weights], [now[name] for name in weights], 1 / count)
+        if others:
+            torch._foreach_copy_([state.average[name] for name in others], [now[name] for name in others])
 
     def of(self, state: State, model: nn.Module) -> nn.Module:
         """The network to evaluate: with the mean weights, or ``model`` itself before there is a mean."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from tembed.lab.training.packing import Packing
+
 SIZE = 0.2
 """Root mean square of a step at rate 1, about that of Adam's steps (Liu et al. 2025)."""
 REST = 0.2
@@ -35,14 +37,15 @@ class Muon(torch.optim.Optimizer):
         groups = [{"params": kernels, "hidden": True}, {"params": rest, "hidden": False}]
         super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
         self.adamw = torch.optim.AdamW(rest, lr, betas, fused=True)
+        self.packings: dict[tuple[torch.Size, ...], Packing] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
-        for kernels in (group for group in self.param_groups if group["hidden"]):
-            for weight in kernels["params"]:
-                if weight.grad is not None:
-                    self._step_kernels(weight, kernels["lr"], kernels["betas"][0], kernels["weight_decay"])
+        for group in self.param_groups:
+            kernels = [kernel for kernel in group["params"] if kernel.grad is not None]
+            if group["hidden"] and kernels:
+                self._step_kernels(kernels, group["lr"], group["betas"][0], group["weight_decay"])
         self.adamw.state = self.state  # one state for both, as checkpoints save it
         self.adamw.param_groups = [
             self.adamw.defaults
@@ -53,16 +56,25 @@ class Muon(torch.optim.Optimizer):
         ]
         self.adamw.step()
 
-    def _step_kernels(self, weight: Tensor, rate: float, beta: float, decay: float) -> None:
-        gradient, state = weight.grad, self.state[weight]
-        assert gradient is not None
-        if not state:
-            state["momentum"] = torch.zeros_like(gradient)
-        momentum = state["momentum"].mul_(beta).add_(gradient)
-        ahead = gradient.add(momentum, alpha=beta)  # Nesterov's look-ahead
-        rows = ahead.flatten(1)
-        step = orthogonal(rows).mul_(SIZE * max(rows.shape) ** 0.5).reshape(ahead.shape)
-        weight.mul_(1 - rate * decay).sub_(step, alpha=rate)
+    def _step_kernels(self, kernels: list[Tensor], rate: float, beta: float, decay: float) -> None:
+        gradients = [kernel.grad for kernel in kernels if kernel.grad is not None]
+        for kernel, gradient in zip(kernels, gradients, strict=True):
+            if not self.state[kernel]:
+                self.state[kernel]["momentum"] = torch.zeros_like(gradient)
+        momenta = [self.state[kernel]["momentum"] for kernel in kernels]
+        torch._foreach_mul_(momenta, beta)
+        torch._foreach_add_(momenta, gradients)
+        ahead = torch._foreach_add(gradients, momenta, alpha=beta)  # Nesterov's look-ahead
+        if kernels[0].device.type == "cpu":
+            steps = [orthogonal(each.flatten(1)[None]).reshape(each.shape) for each in ahead]
+        else:
+            shapes = tuple(kernel.shape for kernel in kernels)
+            packing = self.packings[shapes] = self.packings.get(shapes) or Packing(kernels)
+            steps = packing.unpack([orthogonal(batch) for batch in packing.pack(ahead)], kernels)
+        sides = [max(len(kernel), kernel.numel() // len(kernel)) for kernel in kernels]
+        torch._foreach_mul_(steps, [SIZE * side**0.5 for side in sides])
+        torch._foreach_mul_(kernels, 1 - rate * decay)
+        torch._foreach_sub_(kernels, steps, alpha=rate)
 
 
 def group_parameters(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -74,12 +86,16 @@ def group_parameters(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[T
     return kernels, rest
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """Approximately ``U V^T`` for ``matrix = U S V^T``, by Newton-Schulz iterations."""
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Approximately ``U V^T`` for each matrix ``U S V^T`` of a batch ``(B, m, n)``, by Newton-Schulz iterations.
+
+    Rows and columns of zeros stay zero, and do not change the others.
+    """
     a, b, c = COEFFICIENTS
-    wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
-    x = wide / (wide.norm() + NOTHING)
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    wide = matrices.mT if is_tall else matrices
+    x = wide / (wide.norm(dim=(1, 2), keepdim=True) + NOTHING)
     for _ in range(ROUNDS):
-        square = x @ x.T
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
-    return x.T if matrix.shape[0] > matrix.shape[1] else x
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x
