@@ -22,6 +22,9 @@ class Explain:
     """also write each photograph, in its own size, under the heat map of the head's class"""
     words: bool = False
     """also write the mixture of classes of each patch as text"""
+    window: Literal["nominal", "effective"] = "nominal"
+    """the outline of a patch: the block's window, or the smallest one that holds half of the evidence, which tembed
+    analyze measures"""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """what to compute on; auto: a GPU if there is one"""
 
@@ -35,7 +38,9 @@ def main(arguments: list[str]) -> int:
     if not command.images:
         raise TembedError("give at least one image file: tembed explain RUN IMAGE ...")
     broken: list[str] = []
-    found = each_explanation(command.source, command.images, accelerator=command.accelerator, broken=broken)
+    found = each_explanation(
+        command.source, command.images, accelerator=command.accelerator, window=command.window, broken=broken
+    )
     written = 0
     for one, path in write_explanations(found, command.out, overlays=command.overlays, words=command.words):
         written += 1
