@@ -37,6 +37,8 @@ def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.setenv("TEMBED_DATA", str(trained / "data"))
     monkeypatch.setattr(maps, "EARLY", 5)
     monkeypatch.setattr(maps, "LATE", 5)
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
     monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 5)
     here = tmp_path / "here"
     shutil.copytree(trained, here, ignore=shutil.ignore_patterns("data"))

@@ -119,11 +119,11 @@ def _open_weights(model: nn.Module, noise_like: Callable[[Tensor], Tensor]) -> d
         elif value.ndim > 1:
             value = GAIN * value / value.flatten(1).sum(1).view(-1, *[1] * (value.ndim - 1))
         values[name] = value
-    for name, buffer in model.named_buffers():
+    for name, statistic in model.named_buffers():
         if name.endswith("running_mean"):
-            values[name] = torch.zeros_like(buffer)
+            values[name] = torch.zeros_like(statistic)
         elif name.endswith("running_var"):
-            values[name] = torch.ones_like(buffer)
+            values[name] = torch.ones_like(statistic)
     return values
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -33,6 +33,8 @@ class Analyze:
     """a JSON file {"super-class": ["class", ...]}; default: the super-classes of the dataset, if it has any"""
     seed: int = 0
     """the seed of the sample of images, the maps and the words"""
+    window: Literal["nominal", "effective"] = "nominal"
+    """which pixels show a patch: the block's window, or the smallest one that holds half of the evidence"""
     out: Path | None = None
     """the folder for the files; default: RUN/analysis for a run folder, else analysis/NAME"""
     fast_maps: bool = False
@@ -47,11 +49,12 @@ class Analyze:
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Analyze, prog="tembed analyze", args=arguments)
     from tembed.common.files import below, locked_folder
+    from tembed.lab.analysis.analysis_folder import default_out
     from tembed.lab.analysis.analyzing import analyze
     from tembed.lab.analysis.sampling import read_groups
     from tembed.lab.claims import measure_claims
     from tembed.lab.page.builder import build_page
-    from tembed.lab.report.analysis_report import default_out, write_analysis
+    from tembed.lab.report.analysis_report import write_analysis
     from tembed.lab.terminal import stderr_progress
 
     out = command.out or default_out(command.source)
@@ -66,6 +69,7 @@ def main(arguments: list[str]) -> int:
             seed=command.seed,
             cache=cache,
             progress=progress,
+            window=command.window,
             fast_maps=command.fast_maps,
             accelerator=command.accelerator,
         )

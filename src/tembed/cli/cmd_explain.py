@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -24,6 +24,9 @@ class Explain:
     """also write each photograph, in its own size, under the heat map of the head's class"""
     words: bool = False
     """also write the mixture of classes of each patch as text"""
+    window: Literal["nominal", "effective"] = "nominal"
+    """the outline of a patch: the block's window, or the smallest one that holds half of the evidence, which tembed
+    analyze measures"""
     accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
 
@@ -37,7 +40,9 @@ def main(arguments: list[str]) -> int:
     if not command.images:
         raise TembedError("give at least one image file: tembed explain RUN IMAGE ...")
     broken: list[str] = []
-    found = each_explanation(command.source, command.images, accelerator=command.accelerator, broken=broken)
+    found = each_explanation(
+        command.source, command.images, accelerator=command.accelerator, window=command.window, broken=broken
+    )
     written = 0
     for one, path in write_explanations(found, command.out, overlays=command.overlays, words=command.words):
         written += 1

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -19,6 +19,8 @@ class Explore:
     """test images of each class; default: 80, or fewer if that would exceed 800 in total"""
     seed: int = 0
     """the seed of the sample of images, the maps and the words"""
+    window: Literal["nominal", "effective"] = "nominal"
+    """which pixels show a patch: the block's window, or the smallest one that holds half of the evidence"""
     out: Path | None = None
     """the folder of the page; default: RUN/analysis/page for a run folder, else analysis/NAME/page"""
     network: bool = True
@@ -34,9 +36,9 @@ def main(arguments: list[str]) -> int:
     import webbrowser
 
     from tembed.common.files import below, locked_folder
+    from tembed.lab.analysis.analysis_folder import default_out
     from tembed.lab.analysis.analyzing import analyze
     from tembed.lab.page.builder import build_page
-    from tembed.lab.report.analysis_report import default_out
     from tembed.lab.terminal import stderr_progress
 
     analysis = default_out(command.source)
@@ -49,6 +51,7 @@ def main(arguments: list[str]) -> int:
             seed=command.seed,
             cache=cache,  # the same as that of `tembed analyze`
             progress=progress,
+            window=command.window,
         )
         page = build_page(found, out, network=command.network)
     print(f"the page: {page}")

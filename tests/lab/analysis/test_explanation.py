@@ -123,7 +123,7 @@ def test_a_disagreement_of_head_and_patches_is_stated() -> None:
     assert "the patches disagree" in repr(one)
     texts = {text.get_text() for text in one.figure().texts}
     assert "Head and patches disagree: the patches see class 1 (0.70 on average)." in texts
-    assert one.words().splitlines()[1] == "1,2: 1.0 class 1"
+    assert one.words().splitlines()[2] == "1,2: 1.0 class 1"
     agreeing = made(scores, head=1)
     assert agreeing.agree
     assert agreeing.verdict == "class 1 1.00; the patches agree (0.70)"
@@ -292,7 +292,7 @@ def test_the_command_skips_broken_files_and_says_so(
     assert said.err == "skipped in/bad.jpg: not an image in a known format\n"
     with Image.open("explained/good-overlay.png") as picture:
         assert picture.size == (20, 30)
-    assert len(Path("explained/good.txt").read_text("utf-8").splitlines()) == 16
+    assert len(Path("explained/good.txt").read_text("utf-8").splitlines()) == 17
 
 
 def test_explanations_are_made_one_at_a_time(weights: Path) -> None:

@@ -11,6 +11,7 @@ from support.texts import unreadable
 from tembed.common import fonts
 from tembed.common.fonts import text_width
 from tembed.lab.analysis.colours import class_colours
+from tembed.lab.analysis.effective_fields import PatchView
 from tembed.lab.analysis.figures import figure_png, geometry_figure, legend_figure, legend_points, within, words_figure
 from tembed.lab.analysis.words import find_words
 
@@ -20,6 +21,8 @@ LONG = (
     "W" * 60,
     "three_toed sloth_$cost_of_living",
 )
+
+VIEW = PatchView(2, 0, "16 px shown; 55% of the score comes from here, half of it from the outlined 12 px")
 
 
 def names(count: int) -> tuple[str, ...]:
@@ -33,8 +36,8 @@ def test_long_names_cover_no_text_of_words_and_legend(classes: int) -> None:
     images = np.zeros((40, 16, 16, 3), np.uint8)
     colours = class_colours(classes)
     words = find_words(features, 16, 0)
-    assert unreadable(words_figure(features, images, words, np.arange(16), names(classes), colours)) == []
-    assert unreadable(legend_figure(features, images, legend_points(features), names(classes), colours)) == []
+    assert unreadable(words_figure(features, images, words, np.arange(16), names(classes), colours, VIEW)) == []
+    assert unreadable(legend_figure(features, images, legend_points(features), names(classes), colours, VIEW)) == []
 
 
 @pytest.fixture
@@ -54,8 +57,8 @@ def test_a_character_from_a_font_of_the_system_gives_no_warning(stix: str) -> No
     words = find_words(features, 4, 0)
     points = np.random.default_rng(0).random((20, 2), np.float32)
     for made in (
-        legend_figure(features, images, legend_points(features), classes, colours),
-        words_figure(features, images, words, np.arange(4), classes, colours),
+        legend_figure(features, images, legend_points(features), classes, colours, VIEW),
+        words_figure(features, images, words, np.arange(4), classes, colours, VIEW),
         geometry_figure([("a\u1d81", points, np.arange(20) % 2)], classes, colours, None),
     ):
         figure_png(made)

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 from support.features import made_features
 
+from tembed.lab.analysis.effective_fields import PatchView
 from tembed.lab.analysis.figures import legend_points
 from tembed.lab.analysis.sprites import FRAME, TILE, cells, free_cell, marked, sprite_map, thinned
 
@@ -12,7 +13,7 @@ RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 200, 0), (0, 0, 255), (255, 255, 255)
 
 
 def test_a_tile_has_the_papers_marks() -> None:
-    tile = np.asarray(marked(np.full((16, 16, 3), 77, np.uint8), RED, GREEN, 0.25))
+    tile = np.asarray(marked(np.full((16, 16, 3), 77, np.uint8), RED, GREEN, 0.25, view=PatchView()))
     assert tile.shape == (TILE, TILE, 3)
     for edge in (tile[-FRAME:], tile[:, -FRAME:], tile[TILE // 2 :, :FRAME]):
         assert (edge == RED).all()
@@ -44,7 +45,7 @@ def test_patches_class_vectors_and_zero_are_drawn_at_their_coordinates() -> None
     colours = [RED, GREEN, BLUE, (9, 9, 9)]
     corners = np.array([[0, 0], [9, 0], [0, 9], [9, 9]], np.float32)
     classes = ("a", "b", "c", "d")
-    plain = sprite_map(features, images, corners, classes, colours, title="t", side=10 * TILE)
+    plain = sprite_map(features, images, corners, classes, colours, PatchView(), title="t", side=10 * TILE)
     pixels = np.asarray(plain)[plain.height - plain.width :]
     for image, (x, y) in enumerate(((0, 0), (9, 0), (0, 9), (9, 9))):
         tile = pixels[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE]
@@ -53,7 +54,7 @@ def test_patches_class_vectors_and_zero_are_drawn_at_their_coordinates() -> None
         assert (tile[4, 4] == colours[int(features.head[image])]).all()
     inner = np.array([[3, 3], [6, 3], [3, 6], [6, 6], [4.5, 4.5]], np.float32)
     with_values = sprite_map(
-        features, images, np.concatenate([corners, inner]), classes, colours, title="t", side=10 * TILE
+        features, images, np.concatenate([corners, inner]), classes, colours, PatchView(), title="t", side=10 * TILE
     )
     pixels = np.asarray(with_values)[with_values.height - with_values.width :]
     cell, _ = cells(np.concatenate([corners, inner]), 10)

@@ -37,10 +37,13 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(maps, "EARLY", 20)
         patch.setattr(maps, "LATE", 20)
+        patch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
+        patch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
         patch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
         found = analyze(weights, baseline=folder / "baseline.safetensors", images_per_class=4, root=folder / "data")
         assert len(found.geometry_maps | found.sprite_maps) == 5  # computes and keeps the maps
         assert len(found.words.sizes) == 20
+        assert found.effective_field.n == 6
     return found
 
 
@@ -49,7 +52,7 @@ def supervised(analysis: Analysis) -> Analysis:
     """The same as if the network had deep supervision only: no class vectors."""
     bare = dataclasses.replace(analysis.features, mixing=None, embedding=None, values=None)
     made = dataclasses.replace(analysis, given={**analysis.given, "run": [bare]})
-    known = {name: getattr(analysis, name) for name in ("geometry_maps", "words", "images")}
+    known = {name: getattr(analysis, name) for name in ("geometry_maps", "words", "images", "effective_field")}
     made.__dict__.update(known | {"sprite_maps": {"predictions": analysis.sprite_maps["predictions"]}})
     return made
 

@@ -10,9 +10,9 @@ from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.common.files import InUse, locked_folder
 from tembed.lab.analysis import maps
+from tembed.lab.analysis.analysis_folder import default_out
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.builder import build_page
-from tembed.lab.report.analysis_report import default_out
 
 
 @pytest.fixture
@@ -21,6 +21,8 @@ def quick(analysis: Analysis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("TEMBED_DATA", str(Path(analysis.source).parent / "data"))
     monkeypatch.setattr(maps, "EARLY", 5)
     monkeypatch.setattr(maps, "LATE", 5)
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
     monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
     monkeypatch.chdir(tmp_path)
     return tmp_path

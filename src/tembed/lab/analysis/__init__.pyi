@@ -1,5 +1,7 @@
 from .analyzing import Analysis as Analysis
 from .analyzing import analyze as analyze
+from .effective_fields import EffectiveField as EffectiveField
+from .effective_fields import effective_field as effective_field
 from .explaining import Explanation as Explanation
 from .explaining import explain as explain
 from .features import Features as Features

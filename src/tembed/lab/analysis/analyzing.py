@@ -12,7 +12,9 @@ import torch
 
 from tembed.common.arrays import Floats, Int64, UInt8
 from tembed.common.errors import TembedError
+from tembed.common.files import make_folder, write_json
 from tembed.common.progress import SILENT, Progress
+from tembed.lab.analysis.analysis_folder import stored
 from tembed.lab.analysis.colours import Colour, class_colours
 from tembed.lab.analysis.compared_runs import (
     BASELINE,
@@ -24,6 +26,7 @@ from tembed.lab.analysis.compared_runs import (
     OnDemand,
     sort_runs,
 )
+from tembed.lab.analysis.effective_fields import EffectiveField, PatchView, Window, effective_field
 from tembed.lab.analysis.features import Features, cached_features, extract_features
 from tembed.lab.analysis.figures import geometry_figure, legend_figure, legend_points, within, words_figure
 from tembed.lab.analysis.knock_outs import KnockOuts, trained_knock_outs
@@ -41,6 +44,9 @@ from tembed.models.foreign import is_foreign, parse_foreign
 from tembed.models.registry import model_info
 from tembed.trained.weights_file import AnyNetwork, as_network
 
+FEW = 8
+"""Positions, and images at each of them, for the effective field of a first look."""
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -51,7 +57,7 @@ class Analysis:
     ``sample``: the images whose features these are. ``test_images``: the test subset that they were drawn from.
     ``sources``: the run, its baseline and further runs, by kind. ``given``: their features on the same images.
     ``calibration``: training images for the BN statistics of untrained networks. ``groups``: the super-classes.
-    ``cache``: the folder that keeps features and t-SNE maps.
+    ``cache``: the folder that keeps features and t-SNE maps. ``window``: which window of each patch the figures show.
     """
 
     network: AnyNetwork
@@ -67,6 +73,7 @@ class Analysis:
     cache: Path | None
     progress: Progress = SILENT
     fast_maps: bool = False
+    window: Window = "nominal"
 
     def __repr__(self) -> str:
         points = f"{len(self.features.image_of):,} points of " if self.has_scores else ""
@@ -135,6 +142,29 @@ class Analysis:
     def group_of(self) -> Int64 | None:
         """The super-class of each class: ``(C,)``."""
         return None if self.groups is None else group_labels(self.groups, self.classes)
+
+    # --- what a patch is
+
+    @cached_property
+    def effective_field(self) -> EffectiveField:
+        """How much of a patch's score comes from inside a window of each size; kept in the cache."""
+        quick = "-fast" if self.fast_maps else ""
+        path = None if self.cache is None else self.cache / f"effective-field-{self.features.key}{quick}.json"
+        found = None if path is None else stored(path, self.network)
+        if found is None:
+            few = FEW if self.fast_maps else None
+            found = effective_field(
+                self.network, self.sample, positions=few, insides=few, seed=self.seed, progress=self.progress
+            )
+            if path is not None:
+                make_folder(path.parent)
+                write_json(path, found.to_json())
+        return found
+
+    @property
+    def view(self) -> PatchView:
+        """The window of each patch that the figures show, and how much of the evidence it holds."""
+        return self.effective_field.view(self.window)
 
     # --- maps
 
@@ -215,22 +245,26 @@ class Analysis:
         return None if coordinates is None else self._sprites(coordinates, "patches by embedding vector f'", side)
 
     def _sprites(self, coordinates: Floats, title: str, side: int) -> Any:
-        return sprite_map(self.features, self.images, coordinates, self.classes, self.colours, title=title, side=side)
+        view = self.view
+        return sprite_map(
+            self.features, self.images, coordinates, self.classes, self.colours, view, title=title, side=side
+        )
 
     def chosen_words(self) -> Any:
         """Fig. 7: 16 words with their scores."""
         words = self.words
-        return words_figure(self.features, self.images, words, words.chosen, self.classes, self.colours)
+        return words_figure(self.features, self.images, words, words.chosen, self.classes, self.colours, self.view)
 
     def all_words(self) -> Any:
         """All words, the largest first."""
         which = np.arange(len(self.words.sizes))
-        return words_figure(self.features, self.images, self.words, which, self.classes, self.colours, columns=10)
+        view = self.view
+        return words_figure(self.features, self.images, self.words, which, self.classes, self.colours, view, columns=10)
 
     def legend(self) -> Any:
         """The marking of the sprite maps, shown on two patches (appendix B)."""
         points = legend_points(self.features, self.group_of)
-        return legend_figure(self.features, self.images, points, self.classes, self.colours)
+        return legend_figure(self.features, self.images, points, self.classes, self.colours, self.view)
 
 
 def analyze(
@@ -246,6 +280,7 @@ def analyze(
     progress: Progress | None = None,
     fast_maps: bool = False,
     accelerator: str = "auto",
+    window: Window = "nominal",
 ) -> Analysis:
     """Extract the features of a run, a weights file or shipped weights on test images of its dataset.
 
@@ -254,7 +289,8 @@ def analyze(
     of the ``-aux`` and of the ``-1x1`` network. ``images_per_class``: by default the paper's 80, or as many as there
     are. ``groups``: super-classes to use instead of the dataset's own. ``cache``: a folder that keeps features and
     maps, so that they are computed once. ``fast_maps``: a first look with fewer images and points.
-    ``accelerator``: "cpu", "cuda", "mps", or "auto" for a GPU if there is one.
+    ``accelerator``: "cpu", "cuda", "mps", or "auto" for a GPU if there is one. ``window``: "nominal" shows a patch as the
+    block's window, "effective" as the smallest window that holds half of the evidence.
     """
     progress = progress or SILENT
     network = as_network(source, accelerator)
@@ -300,6 +336,7 @@ def analyze(
         cache=folder,
         progress=progress,
         fast_maps=fast_maps,
+        window=window,
     )
 
 

@@ -1,7 +1,7 @@
 """What the patches of a photograph match, and what the head makes of them."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import torch
 from tembed.common.arrays import Floats, UInt8, probability
 from tembed.common.errors import TembedError
 from tembed.images.pictures import Given, Picture, all_given, read_picture
+from tembed.lab.analysis.analysis_folder import stored_effective_field
+from tembed.lab.analysis.effective_fields import EffectiveField, Window, pixels
 from tembed.lab.analysis.features import extract_features
 from tembed.lab.analysis.figures import mixture
 from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
@@ -25,7 +27,8 @@ class Explanation:
     ``photo``: ``(H, W, 3)``. ``box``: the part that the network got, in pixels of the photograph. ``image``: that part
     at the network's input size. ``patch_probabilities``: ``(h, w, C)``, the patches' class predictions. ``entropy``:
     ``(h, w)``, in nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the
-    map.
+    map. ``effective_field``: how much of a patch's score comes from inside its window; None if it was not measured.
+    ``shown``: which window of a patch is drawn.
     """
 
     name: str
@@ -37,6 +40,20 @@ class Explanation:
     entropy: Floats
     probabilities: Floats
     window: tuple[int, int]
+    effective_field: EffectiveField | None = None
+    shown: Window = "nominal"
+
+    @property
+    def evidence(self) -> str:
+        """How much of a patch's score comes from inside its window."""
+        if self.effective_field is not None:
+            return self.effective_field.note
+        sides = zip(self.window, self.image.shape[:2], self.entropy.shape, strict=True)
+        height, width = (k * side // cells for k, side, cells in sides)
+        return (
+            f"A patch is {pixels((height, width))} wide. How much of its score comes from there was not measured: "
+            "tembed analyze measures and stores it."
+        )
 
     @property
     def note(self) -> str:
@@ -94,10 +111,14 @@ class Explanation:
         return mixture(self.patch_probabilities[row, column], self.classes)
 
     def words(self) -> str:
-        """The mixture of each patch, a line each, by row and column of the map from the top left."""
+        """The mixture of each patch, a line each, by row and column of the map from the top left.
+
+        A first line, which starts with ``#``, says how much of the score comes from inside a patch.
+        """
         height, width = self.entropy.shape
         cells = ((row, column) for row in range(height) for column in range(width))
-        return "".join(f"{row + 1},{column + 1}: {self.mixture(row, column)}\n" for row, column in cells)
+        lines = (f"{row + 1},{column + 1}: {self.mixture(row, column)}\n" for row, column in cells)
+        return f"# {self.evidence}\n" + "".join(lines)
 
     def heat(self, name: str | None = None) -> Floats:
         """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class."""
@@ -132,7 +153,14 @@ class Explanation:
         return f"Explanation({self.name}: {self.verdict}; {height}x{width} patches, {len(self.classes)} classes)"
 
 
-def explain(source: Loadable, images: Given | Iterable[Given], *, accelerator: str = "auto") -> list[Explanation]:
+def explain(
+    source: Loadable,
+    images: Given | Iterable[Given],
+    *,
+    accelerator: str = "auto",
+    window: Window = "nominal",
+    effective_field: EffectiveField | None = None,
+) -> list[Explanation]:
     """Explain pictures of any size with a trained network.
 
     Args:
@@ -140,12 +168,23 @@ def explain(source: Loadable, images: Given | Iterable[Given], *, accelerator: s
         images: paths (a folder stands for all images in it), Pillow images, or uint8 arrays ``(H, W, 3)``. A picture
             becomes a square in the same way as those that the network was trained on; by default its centre is kept.
         accelerator: "cpu", "cuda", "mps", or "auto" for a GPU if there is one.
+        window: "nominal" draws a patch as the block's window, "effective" as the smallest window that holds half of
+            the evidence.
+        effective_field: what `effective_field` returned for this network; by default what an analysis of ``source``
+            stored.
     """
-    return list(each_explanation(source, images, accelerator=accelerator))
+    found = each_explanation(source, images, accelerator=accelerator, window=window, effective_field=effective_field)
+    return list(found)
 
 
 def each_explanation(
-    source: Loadable, images: Given | Iterable[Given], *, accelerator: str = "auto", broken: list[str] | None = None
+    source: Loadable,
+    images: Given | Iterable[Given],
+    *,
+    accelerator: str = "auto",
+    window: Window = "nominal",
+    effective_field: EffectiveField | None = None,
+    broken: list[str] | None = None,
 ) -> Iterator[Explanation]:
     """Like `explain`, but one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
     network = as_network(source, accelerator)
@@ -153,6 +192,13 @@ def each_explanation(
         raise TembedError(
             f"{name_of(source)} is {network.description.model}, which has no block and so nothing to explain: give a "
             "run of an -embed or -aux network"
+        )
+    if effective_field is None:
+        effective_field = stored_effective_field(source, network)
+    if window == "effective" and effective_field is None:
+        raise TembedError(
+            f"`window` is 'effective', but the effective field of {name_of(source)} was not measured: run tembed "
+            "analyze on it, or give `effective_field`"
         )
     given = all_given(images)
     for number, one in enumerate(given, 1):
@@ -163,7 +209,7 @@ def each_explanation(
                 raise
             broken.append(str(error))
             continue
-        yield explain_picture(network, picture)
+        yield replace(explain_picture(network, picture), effective_field=effective_field, shown=window)
 
 
 def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:

@@ -25,7 +25,7 @@ OWN_COLOURS = 20
 """Up to this many classes, each has the colour of all other figures; with more, the named ones have the clearest."""
 SHOWN = 800
 """Longer side of the photographs in the figure, in pixels."""
-WIDTH, LEFT, RIGHT, TITLE, HEADER, LOWER = 15.0, 0.22, 13.98, 0.3, 0.95, 3.9
+WIDTH, LEFT, RIGHT, TITLE, HEADER, LOWER = 15.0, 0.22, 13.98, 0.3, 1.2, 3.9
 """Sizes in inches: figure width, sides of the upper row, heights of a title, of the header and of the lower row."""
 GAP = 0.14
 """Inches between two photographs."""
@@ -115,6 +115,7 @@ def _header(made: Any, found: Explanation, note: str, height: float) -> None:
         text = f"Head and patches disagree: the patches see {seen} ({mass} on average)."
         colour = ALARM
     made.text(left, 1 - 0.72 / height, text, fontsize=13, color=colour)
+    made.text(left, 1 - 1.0 / height, within(found.evidence, whole, 10), fontsize=10, color="#555555")
 
 
 def _titled(axis: Any, title: str) -> None:
@@ -147,14 +148,30 @@ def _photograph(axis: Any, found: Explanation) -> None:
     faded = np.rint((1 - FADED) * found.photo + FADED * 255).astype(np.uint8)
     _show(axis, np.where(seen, found.photo, faded))
     _outline(axis, *found.box)
-    rows, columns = found.entropy.shape
-    tall, wide = (bottom - top) / rows, (right - left) / columns
+    measured = found.effective_field
+    if measured is None:
+        _patch(axis, found, 0, "--")
+        _titled(axis, "what the network saw; dashed: one patch")
+        return
+    view = measured.view(found.shown)
+    _patch(axis, found, view.margin, "--")
+    if view.margin != measured.half.margin:
+        _patch(axis, found, measured.half.margin, ":")
+    half = f"; dotted: {measured.half.inside:.0%}" if view.margin != measured.half.margin else ""
+    shown = measured.half if found.shown == "effective" else measured.nominal
+    _titled(axis, f"dashed: a patch, {shown.inside:.0%} of its score{half}")
+
+
+def _patch(axis: Any, found: Explanation, margin: int, line: str) -> None:
+    """Outline the patch in the middle, with ``margin`` more pixels of the network's input on each side."""
+    left, top, right, bottom = found.box
     (y0, y1), (x0, x1) = (
-        patch_span(cells // 2, window, scale)
-        for cells, window, scale in zip((rows, columns), found.window, (tall, wide), strict=True)
+        tuple(length / side * each for each in patch_span(cells // 2, window, side / cells, margin))
+        for length, side, cells, window in zip(
+            (bottom - top, right - left), found.image.shape, found.entropy.shape, found.window, strict=False
+        )
     )
-    _outline(axis, left + x0, top + y0, left + x1, top + y1, linestyle="--")
-    _titled(axis, "what the network saw; dashed: one patch")
+    _outline(axis, left + x0, top + y0, left + x1, top + y1, linestyle=line)
 
 
 def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[int], width: float) -> None:

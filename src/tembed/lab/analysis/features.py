@@ -101,10 +101,10 @@ class Features:
         image, pixel = divmod(int(point), self.per_image)
         return image, *divmod(pixel, self.map_size[1])
 
-    def picture(self, images: UInt8, point: int) -> UInt8:
-        """The patch of a point, cut out of all images ``(N, H, W, 3)``."""
+    def picture(self, images: UInt8, point: int, margin: int = 0) -> UInt8:
+        """The patch of a point, cut out of all images ``(N, H, W, 3)``, with ``margin`` more pixels on each side."""
         image, row, column = self.position(point)
-        return patch_picture(images[image], (row, column), self.map_size, self.window)
+        return patch_picture(images[image], (row, column), self.map_size, self.window, margin)
 
 
 def entropy(p: Floats) -> Floats:
@@ -121,18 +121,21 @@ def window_of(block: Block | None, map_size: tuple[int, int]) -> tuple[int, int]
     return given or half_window(*map_size)
 
 
-def patch_span(index: int, window: int, stride: float) -> tuple[int, int]:
+def patch_span(index: int, window: int, stride: float, margin: int = 0) -> tuple[int, int]:
     """The image rows (or columns) of the patch at a map row: the first one, and one past the last.
 
-    ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``, rounded; both may lie outside the image.
+    ``s (i - (k-1)//2)`` to ``s (i + k//2 + 1)``, rounded, and ``margin`` more on each side; they may lie outside.
     """
-    return round(stride * (index - (window - 1) // 2)), round(stride * (index + window // 2 + 1))
+    first, end = round(stride * (index - (window - 1) // 2)), round(stride * (index + window // 2 + 1))
+    return first - margin, end + margin
 
 
-def patch_picture(image: UInt8, cell: tuple[int, int], map_size: tuple[int, int], window: tuple[int, int]) -> UInt8:
+def patch_picture(
+    image: UInt8, cell: tuple[int, int], map_size: tuple[int, int], window: tuple[int, int], margin: int = 0
+) -> UInt8:
     """The region of ``image (H, W, 3)`` under the patch at the map's ``cell``, grey outside the image."""
     (top, bottom), (left, right) = (
-        patch_span(index, k, side / cells)
+        patch_span(index, k, side / cells, margin)
         for index, k, side, cells in zip(cell, window, image.shape[:2], map_size, strict=True)
     )
     picture = np.full((bottom - top, right - left, 3), GREY, np.uint8)

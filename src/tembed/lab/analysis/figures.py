@@ -12,6 +12,7 @@ from tembed.common.arrays import Floats, Int64, UInt8
 from tembed.common.extras import needs
 from tembed.common.fonts import drawable, set_fonts, shortened, text_width
 from tembed.lab.analysis.colours import Colour, class_colours
+from tembed.lab.analysis.effective_fields import PatchView
 from tembed.lab.analysis.features import Features
 from tembed.lab.analysis.sprites import marked
 from tembed.lab.analysis.words import Words
@@ -158,12 +159,13 @@ def words_figure(
     which: Int64,
     classes: Sequence[str],
     colours: Sequence[Colour],
+    view: PatchView,
     columns: int = 8,
 ) -> Any:
     """Fig. 7: the patches of each word, below its centre's scores as bars in the classes' colours."""
     names = _legend_names(classes) if len(classes) <= NAMED else []
     across = min(10, max(1, int(CELL * columns / (0.7 + _widest(names, 9))))) if names else 1
-    top = 0.6 + 0.21 * -(-len(names) // across)
+    top = 0.85 + 0.21 * -(-len(names) // across)
     rows = -(-len(which) // columns)
     height = 2.65 * rows + top
     made = figure(CELL * columns, height)
@@ -174,27 +176,30 @@ def words_figure(
         cell = outer[row, column].subgridspec(2, 1, height_ratios=[0.5, 1.15], hspace=0.06)
         _word_bars(made.add_subplot(cell[0]), words.centres[word], short, colours)
         axis = made.add_subplot(cell[1])
-        axis.imshow(_word_patches(features, images, words.shown[word], colours), interpolation="bicubic")
+        axis.imshow(_word_patches(features, images, words.shown[word], colours, view), interpolation="bicubic")
         axis.set_xticks([])
         axis.set_yticks([])
         axis.set_xlabel(f"{words.sizes[word]:,} patches", fontsize=7, labelpad=2)
         for side in axis.spines.values():
             side.set_visible(False)
+    made.text(0.5, 1 - 0.19 / height, view.caption, ha="center", fontsize=10)
     if names:
-        handles = _handles(names, colours, "s", 7)
-        made.legend(handles=handles, loc="upper center", ncols=across, frameon=False, fontsize=9)
+        handles, anchor = _handles(names, colours, "s", 7), (0.5, 1 - 0.22 / height)
+        made.legend(handles=handles, loc="upper center", bbox_to_anchor=anchor, ncols=across, frameon=False, fontsize=9)
     return made
 
 
-def _word_patches(features: Features, images: UInt8, points: Int64, colours: Sequence[Colour]) -> UInt8:
+def _word_patches(
+    features: Features, images: UInt8, points: Int64, colours: Sequence[Colour], view: PatchView
+) -> UInt8:
     """The patches in two columns, each in a frame of its true class's colour."""
     side = PATCH + 2 * PATCH_FRAME
     step, rows = side + PATCH_GAP, -(-len(points) // 2)
     sheet = Image.new("RGB", (2 * step - PATCH_GAP, rows * step - PATCH_GAP), (255, 255, 255))
     for number, point in enumerate(points):
         tile = Image.new("RGB", (side, side), colours[features.labels[features.position(point)[0]]])
-        picture = Image.fromarray(features.picture(images, int(point))).resize((PATCH, PATCH), Image.Resampling.BICUBIC)
-        tile.paste(picture, (PATCH_FRAME, PATCH_FRAME))
+        picture = features.picture(images, int(point), view.margin)
+        tile.paste(view.outlined(picture, PATCH), (PATCH_FRAME, PATCH_FRAME))
         sheet.paste(tile, (number % 2 * step, number // 2 * step))
     return np.asarray(sheet)
 
@@ -220,6 +225,7 @@ def legend_figure(
     points: Sequence[tuple[str, int]],
     classes: Sequence[str],
     colours: Sequence[Colour],
+    view: PatchView,
 ) -> Any:
     """Patches with the marks of the sprite maps, beside the predictions that the marks stand for.
 
@@ -228,13 +234,15 @@ def legend_figure(
     assert features.softmax is not None
     assert features.entropy is not None
     classes = [within(name, 1.35, 9) for name in classes]
-    made = figure(9.5, 2.9 * len(points) + 0.3)
+    height = 2.9 * len(points) + 0.6
+    made = figure(9.5, height)
     axes = made.subplots(len(points), 2, squeeze=False, width_ratios=[1, 2.3])
     for row, (title, point) in enumerate(points):
         image, _, _ = features.position(point)
         truth, head = features.labels[image], features.head[image]
         entropy = float(features.entropy[point]) / np.log(len(classes))
-        tile = marked(features.picture(images, point), colours[truth], colours[head], entropy, side=400)
+        picture = features.picture(images, point, view.margin)
+        tile = marked(picture, colours[truth], colours[head], entropy, side=400, view=view)
         left, right = axes[row]
         left.imshow(tile)
         left.axis("off")
@@ -249,7 +257,8 @@ def legend_figure(
             fontsize=9,
         )
     set_fonts(made)  # before the layout, which measures the texts
-    made.tight_layout()
+    made.tight_layout(rect=(0, 0, 1, 1 - 0.3 / height))
+    made.text(0.5, 1 - 0.24 / height, view.caption, ha="center", fontsize=10)
     return made
 
 

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 from tembed.common.arrays import Floats, Int64, UInt8
 from tembed.common.fonts import draw_text, text_width
 from tembed.lab.analysis.colours import Colour
+from tembed.lab.analysis.effective_fields import PatchView
 from tembed.lab.analysis.features import Features
 
 SIDE, TILE = 4096, 40
@@ -22,12 +23,14 @@ FRAME, CORNER, MIDDLE = 3, 11, 8
 INK, PAPER = (25, 25, 30), (255, 255, 255)
 
 
-def marked(picture: UInt8, frame: Colour, corner: Colour, entropy: float, side: int = TILE) -> Image.Image:
+def marked(
+    picture: UInt8, frame: Colour, corner: Colour, entropy: float, side: int = TILE, *, view: PatchView
+) -> Image.Image:
     """A patch as a tile. ``entropy`` is a share of the largest possible entropy."""
     edge, box, grey = (max(1, round(side * width / TILE)) for width in (FRAME, CORNER, MIDDLE))
     tile = Image.new("RGB", (side, side), frame)
     inner = side - 2 * edge
-    tile.paste(Image.fromarray(picture).resize((inner, inner), Image.Resampling.BICUBIC), (edge, edge))
+    tile.paste(view.outlined(picture, inner), (edge, edge))
     draw = ImageDraw.Draw(tile)
     draw.rectangle((0, 0, box - 1, box - 1), corner, PAPER)
     shade = round(255 * min(1.0, max(0.0, entropy)))
@@ -58,6 +61,7 @@ def sprite_map(
     coordinates: Floats,
     classes: Sequence[str],
     colours: Sequence[Colour],
+    view: PatchView,
     *,
     title: str,
     side: int = SIDE,
@@ -77,10 +81,11 @@ def sprite_map(
     for point in shown:
         image, _, _ = features.position(point)
         tile = marked(
-            features.picture(images, point),
+            features.picture(images, point, view.margin),
             colours[features.labels[image]],
             colours[features.head[image]],
             float(entropy[point]),
+            view=view,
         )
         row, column = cell[point]
         sheet.paste(tile, (int(column) * TILE, int(row) * TILE))
@@ -92,7 +97,7 @@ def sprite_map(
         taken.add((row, column))
         _solid_tile(draw, column * TILE, row * TILE, solid, name)
     note = f"{title}: {len(shown):,} of {count:,} patches, the one nearest to the centre of each cell"
-    return _with_legend(sheet, classes, colours, note)
+    return _with_legend(sheet, classes, colours, note, view.caption)
 
 
 def free_cell(wanted: tuple[int, int], taken: set[tuple[int, int]], grid: int) -> tuple[int, int]:
@@ -110,8 +115,8 @@ def _solid_tile(draw: ImageDraw.ImageDraw, x: int, y: int, colour: Colour, name:
     draw_text(draw, (x + TILE // 2, y + TILE // 2), name, ink, 12, anchor="mm")
 
 
-def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[Colour], note: str) -> Image.Image:
-    """The map, with its title, the meaning of the marks and the names of the colours above it."""
+def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[Colour], *notes: str) -> Image.Image:
+    """The map, with its notes, the meaning of the marks and the names of the colours above it."""
     size = max(14, sheet.width // 90)
     line = 2 * size
     widths = [round(text_width(name, size)) + 3 * size for name in classes]
@@ -123,15 +128,16 @@ def _with_legend(sheet: Image.Image, classes: Sequence[str], colours: Sequence[C
             used = 0
         rows[-1].append(number)
         used += width
-    top = line * (len(rows) + 2)
+    marks = "frame: true class; corner: the head's class for the image; middle: entropy of the patch (dark: low)"
+    lines = (*notes, marks)
+    top = line * (len(rows) + len(lines))
     whole = Image.new("RGB", (sheet.width, sheet.height + top), PAPER)
     whole.paste(sheet, (0, top))
     draw = ImageDraw.Draw(whole)
-    draw_text(draw, (size, size // 2), note, INK, size)
-    marks = "frame: true class; corner: the head's class for the image; middle: entropy of the patch (dark: low)"
-    draw_text(draw, (size, line + size // 2), marks, INK, size)
+    for number, text in enumerate(lines):
+        draw_text(draw, (size, line * number + size // 2), text, INK, size)
     for row, numbers in enumerate(rows):
-        x, y = size, line * (row + 2) + size // 2
+        x, y = size, line * (row + len(lines)) + size // 2
         for number in numbers:
             draw.rectangle((x, y + 2, x + size, y + size + 2), colours[number])
             draw_text(draw, (x + round(1.5 * size), y), classes[number], INK, size)

@@ -6,6 +6,7 @@ import numpy as np
 
 from tembed.common.arrays import Int64
 from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.effective_fields import pixels
 from tembed.lab.analysis.features import Features
 from tembed.lab.analysis.words import MIXED, Words, find_words, refitted
 from tembed.lab.claims.claim import Measure
@@ -79,7 +80,13 @@ def _definition(analysis: Analysis) -> str:
 def _notes(found: Found) -> dict[str, Measure]:
     own = found.own[0]
     counts = {"words that mix classes": own.mixed, "words of one class": own.count - own.mixed}
-    return {name: Measure(float(count)) for name, count in counts.items()}
+    return {name: Measure(float(count)) for name, count in counts.items()} | inside_windows(found)
+
+
+def inside_windows(found: Found) -> dict[str, Measure]:
+    """How much of what a word is made of can be seen in the pictures of its patches."""
+    one = found.analysis.effective_field.nominal
+    return {f"share of a patch's score that comes from its {pixels(one.size)}": Measure(one.inside, one.low, one.high)}
 
 
 def _of_one_sort(words: MixedWords) -> str | None:

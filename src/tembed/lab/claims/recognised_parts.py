@@ -20,7 +20,7 @@ from tembed.lab.claims.claim import Measure
 from tembed.lab.claims.controls import BLANK
 from tembed.lab.claims.half_samples import Draws, HalfSamples, measure
 from tembed.lab.claims.measuring import ClaimSpec, Found, Subject, register_claim
-from tembed.lab.claims.mixed_words import words_of
+from tembed.lab.claims.mixed_words import inside_windows, words_of
 from tembed.lab.data.image_set import ImageSet
 from tembed.paper import SHARED_PARTS, WORDS
 
@@ -140,7 +140,7 @@ def _of_classes(found: Found) -> dict[str, Measure]:
     analysis = found.analysis
     features, shows = analysis.features, found.once(leading) > 0
     by_class = information(features, analysis.words, found.samples.first(FEW), truth(features), shows)
-    return {"of word and class": measure(by_class)}
+    return {"of word and class": measure(by_class)} | inside_windows(found)
 
 
 # --- claims

@@ -65,7 +65,7 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
     if sample.part_map is not None:
         counts = part_pixels(sample.part_map[images], len(sample.parts), features.map_size, features.window)
         arrays["parts"] = leading_part(counts).astype(np.uint16)
-    metric = _metric(analysis, points, arrays)
+    metric, view, half = _metric(analysis, points, arrays), analysis.view, analysis.effective_field.half
     height, width = analysis.images.shape[1:3]
     about = {
         "model": analysis.network.description.model,
@@ -82,8 +82,14 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
         "map": list(features.map_size),
         "size": [height, width],
         "fit": analysis.network.description.fit,
-        "rows": _spans(features.map_size[0], features.window[0], height),
-        "columns": _spans(features.map_size[1], features.window[1], width),
+        "rows": _spans(features.map_size[0], features.window[0], height, view.margin),
+        "columns": _spans(features.map_size[1], features.window[1], width, view.margin),
+        "evidence": {
+            "caption": view.caption,
+            "note": analysis.effective_field.note,
+            "half": half.margin - view.margin,
+            "inHalf": half.inside,
+        },
         "accuracy": float((features.head == features.labels).mean()),
         "layouts": layouts,
         "words": _words(analysis, softmax, word_of),
@@ -158,5 +164,5 @@ def _words(analysis: Analysis, softmax: Floats, word_of: Int64) -> dict[str, Any
     }
 
 
-def _spans(cells: int, window: int, side: int) -> list[list[int]]:
-    return [list(patch_span(index, window, side / cells)) for index in range(cells)]
+def _spans(cells: int, window: int, side: int, margin: int) -> list[list[int]]:
+    return [list(patch_span(index, window, side / cells, margin)) for index in range(cells)]

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from tembed.common.files import below, make_folder, write_file, write_json
+from tembed.common.files import make_folder, write_file, write_json
+from tembed.lab.analysis.analysis_folder import EFFECTIVE_FIELD
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.compared_runs import KINDS, seed_counts
 from tembed.lab.analysis.figures import figure_png, image_png
@@ -53,14 +54,6 @@ LEGEND = (
 )
 
 
-def default_out(source: str) -> Path:
-    """``analysis`` inside a run folder; ``analysis/<name>`` for other weights."""
-    path = Path(source)
-    if path.is_dir():
-        return below(path, "analysis")
-    return Path("analysis") / path.with_suffix("").as_posix().replace("/", "-").strip("-.")
-
-
 def write_analysis(
     analysis: Analysis,
     out: str | Path,
@@ -79,6 +72,8 @@ def write_analysis(
         points, counts = len(analysis.features.image_of), seed_counts(analysis.sources)
         analysis.progress.say(f"{points:,} patches of {len(analysis.sample):,} images; networks: {counts}")
     claims = measure_claims(analysis) if claims is None else claims
+    if analysis.has_scores:
+        write_json(out / EFFECTIVE_FIELD, analysis.effective_field.to_json())
     write_json(out / "claims.json", claims_record(analysis, claims))  # before the maps, which take the longest
     write_file(out / "verdicts.md", to_markdown([verdict_table(claims)]).encode())
     elements = compose(analysis, claims, side)
@@ -99,6 +94,7 @@ def claims_record(analysis: Analysis, claims: Sequence[Claim]) -> dict[str, obje
         "points": len(analysis.features.image_of) if analysis.has_scores else None,
         "seed": analysis.seed,
         "vital_signs": analysis.knock_outs.to_json() if analysis.has_scores else None,
+        "effective_field": analysis.effective_field.to_json() if analysis.has_scores else None,
         "claims": [claim.to_json() for claim in claims],
     }
 
@@ -135,7 +131,7 @@ def introduction(analysis: Analysis) -> list[Element]:
         accuracy += f" The baseline ({analysis.baseline_source}) classifies {share:.1%} correctly."
     seeds = f"Networks that are compared: {seed_counts(analysis.sources)}, and {COUNT} untrained ones."
     look = [Text(FIRST_LOOK)] if analysis.fast_maps else []
-    return [Text(network), Text(f"{accuracy} {seeds}"), *look]
+    return [Text(network), Text(f"{accuracy} {seeds}"), Text(analysis.effective_field.note), *look]
 
 
 def verdict_table(claims: Sequence[Claim]) -> Table:
@@ -219,6 +215,7 @@ def _says(judgement: Judgement) -> str:
 def pictures(analysis: Analysis, side: int = SIDE) -> list[Element]:
     """The figures of the paper's analysis."""
     found: list[Element] = []
+    holds = analysis.view.caption
     if analysis.has_maps:
         by = "by class" if analysis.groups is None else "by class and by super-class"
         caption = f"t-SNE of the features before and behind the block, {by} (Fig. 5)"
@@ -226,16 +223,17 @@ def pictures(analysis: Analysis, side: int = SIDE) -> list[Element]:
     else:
         points = len(analysis.features.image_of)
         found.append(Text(f"{points} patches are too few for t-SNE maps, which need {FEWEST_POINTS}."))
-    caption = "16 visual words with their scores, each by four patches; a frame shows the true class (Fig. 7)"
+    caption = f"16 visual words with their scores, each by four patches; a frame shows the true class (Fig. 7). {holds}"
     found.append(Picture("words", figure_png(analysis.chosen_words()), caption))
     if analysis.has_maps:
         picture = image_png(analysis.prediction_sprites(side))
-        found.append(Picture("sprites-predictions", picture, "patches by their class prediction (Fig. 6, left)"))
+        caption = f"patches by their class prediction (Fig. 6, left). {holds}"
+        found.append(Picture("sprites-predictions", picture, caption))
     sprites = analysis.embedding_sprites(side) if analysis.has_maps else None
     if sprites is not None:
-        caption = "patches by embedding vector; solid tiles: class vectors, black: zero (Fig. 6, right)"
+        caption = f"patches by embedding vector; solid tiles: class vectors, black: zero (Fig. 6, right). {holds}"
         found.append(Picture("sprites-embedding", image_png(sprites), caption))
-    caption = "the marks of the patches, shown on two of them (appendix B)"
+    caption = f"the marks of the patches, shown on two of them (appendix B). {holds}"
     found.append(Picture("legend", figure_png(analysis.legend()), caption))
-    every = Picture("words-all", figure_png(analysis.all_words()), "all visual words, the largest first")
+    every = Picture("words-all", figure_png(analysis.all_words()), f"all visual words, the largest first. {holds}")
     return [*found, Details(f"All {len(analysis.words.sizes)} visual words", (every,))]

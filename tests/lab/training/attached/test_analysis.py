@@ -25,6 +25,8 @@ from tembed.trained.weights_file import load as load_network
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "EARLY", 5)
     monkeypatch.setattr(maps, "LATE", 5)
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
     monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 5)
 
 

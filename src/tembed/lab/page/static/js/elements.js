@@ -22,6 +22,9 @@
 
   T.swatch = (colour) => T.el("span", { class: "swatch", style: { background: colour } });
 
+  // How much of the evidence the pictures of patches hold.
+  T.evidence = ({ evidence }) => T.el("p", { class: "note evidence", text: `${evidence.caption}.`, title: evidence.note });
+
   T.count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : noun.endsWith("ch") ? "es" : "s"}`;
 
   // Pictures of patches and images, cut out of the atlas.
@@ -62,7 +65,8 @@
       return canvas;
     }
 
-    // The whole image of a patch, with everything outside the patch dimmed.
+    // The whole image of a patch, with everything outside the patch dimmed, and the window that holds half of the
+    // evidence as a dashed line.
     source(canvas, p, side) {
       const [high, wide] = this.patches.about.size;
       const box = this.patches.box(p);
@@ -76,6 +80,10 @@
       context.strokeStyle = "white";
       context.lineWidth = 2 * unit;
       context.strokeRect(box.left, box.top, box.right - box.left, box.bottom - box.top);
+      const { half } = this.patches.about.evidence;
+      context.setLineDash([3 * unit, 3 * unit]);
+      context.lineWidth = unit;
+      if (half) context.strokeRect(box.left - half, box.top - half, box.right - box.left + 2 * half, box.bottom - box.top + 2 * half);
       return box;
     }
 

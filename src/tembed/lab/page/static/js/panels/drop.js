@@ -122,6 +122,7 @@
         T.el("p", { class: "answer" }, T.swatch(patches.colour(best)), `${patches.classes[best]}, ${Math.round(100 * head[best])} %`),
         T.bars(patches, head),
         T.el("h3", { text: "Its patches" }),
+        T.evidence(patches.about),
         T.el("div", { class: "mosaic", style: { gridTemplateColumns: `repeat(${patches.about.map[1]}, 1fr)` } },
           ...this.cells.map((one) => this.tile(canvas, one, 30, "cell"))),
         this.detail,

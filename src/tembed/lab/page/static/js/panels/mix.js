@@ -31,6 +31,7 @@
       element.append(
         T.el("p", { class: "note", text: "A patch is a mixture of class vectors. Mix some, and see the patches that the " +
           `network places nearest. A sum of 1 is as strong as the median patch (weights that add up to ${metric.strength.toFixed(1)}).` }),
+        T.evidence(patches.about),
         T.el("div", { class: "chips" }, ...this.ideas()),
         ...(this.add ? [this.add] : []), this.sliders, this.result);
     }

@@ -21,6 +21,7 @@
         this.picked,
         T.el("p", { class: "note", text: `${words.centres.length} clusters of the patches' predictions, each shown by the ` +
           "patch nearest to its centre. Pick one to see its patches." }),
+        T.evidence(patches.about),
         this.buttons);
     }
 
