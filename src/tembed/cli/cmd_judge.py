@@ -24,7 +24,7 @@ class Judge:
     ours: str | None = None
     """the map to compare with all others; default: the one that `tembed explain` draws"""
     images_per_class: int = 10
-    """test images of each class"""
+    """test images of each class; all other numbers of images are in proportion"""
     out: Path | None = None
     """the folder for the report; default: RUN/judge for a run folder, else judge/NAME"""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
             command.sources,
             command.rivals,
             data=command.data,
-            sizes=Sizes(per_class=command.images_per_class),
+            sizes=Sizes.of(command.images_per_class),
             ours=command.ours,
             accelerator=command.accelerator,
             progress=progress,

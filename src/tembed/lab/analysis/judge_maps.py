@@ -26,7 +26,7 @@ BLUR = 3 / 32
 """Standard deviation of the blur that stands for a deleted pixel, as a share of the side."""
 BELOW_THE_TOP = ("stem", "stage1", "stage2", "stage3", "block")
 """What keeps its weights when the top is randomised."""
-TIMED = 5
+TIMED = 3
 """Repetitions of a timing, of which the median counts."""
 
 

@@ -106,6 +106,12 @@ class Sizes:
     exchanged: int = 6
     """test images whose surroundings are exchanged, for half as many others each"""
 
+    @staticmethod
+    def of(per_class: int) -> "Sizes":
+        """All numbers in proportion to the test images of each class."""
+        n = per_class
+        return Sizes(n, max(2, 2 * n // 5), 3 * n, 2 * n, max(1, 4 * n // 5), max(4, 3 * n // 5))
+
 
 @dataclass(frozen=True, eq=False)
 class Row:
