@@ -25,10 +25,11 @@ from torch import Tensor
 
 from tembed.common.errors import first_line
 from tembed.kernels import exact_p2
-from tembed.lab.training.compiling import compile_stages
+from tembed.lab.training.compiling import compile_loss
 from tembed.lab.training.optimizers import make_optimizer
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.starting import build
+from tembed.lab.training.step_measures import measured_loss
 from tembed.loss import EmbeddingLoss
 from tembed.maximizers import perturbed
 
@@ -116,17 +117,17 @@ class Training:
         network = build(recipe, classes=CLASSES, side=SIDE)
         self.network = network.to(bench.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = make_optimizer(recipe, self.network)
-        self.loss = EmbeddingLoss(recipe.weight or 0.0)
+        self.measure = measured_loss(self.network, EmbeddingLoss(recipe.weight or 0.0))
         self.precision = torch.autocast(bench.device.type, torch.bfloat16) if half else nullcontext()
         if compiled:
-            compile_stages(self.network, batch)
+            self.measure = compile_loss(self.measure, batch, bench.device)
 
     def step(self, batch: Batch) -> Tensor:
         """The loss, on the device."""
         images, labels = batch
         self.optimizer.zero_grad()
         with self.precision:
-            loss = self.loss(self.network(images), labels)
+            loss = self.measure(images, labels).loss
         loss.backward()
         self.optimizer.step()
         return loss.detach()

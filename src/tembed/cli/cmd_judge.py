@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
+
+from tembed.common.accelerators import Accelerator
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Judge:
     """test images of each class; all other numbers of images are in proportion"""
     out: Path | None = None
     """the folder for the report; default: RUN/judge for a run folder, else judge/NAME"""
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
     """print only the result"""

@@ -289,8 +289,8 @@ def analyze(
     of the ``-aux`` and of the ``-1x1`` network. ``images_per_class``: by default the paper's 80, or as many as there
     are. ``groups``: super-classes to use instead of the dataset's own. ``cache``: a folder that keeps features and
     maps, so that they are computed once. ``fast_maps``: a first look with fewer images and points.
-    ``accelerator``: "cpu", "cuda", "mps", or "auto" for a GPU if there is one. ``window``: "nominal" shows a patch as the
-    block's window, "effective" as the smallest window that holds half of the evidence.
+    ``accelerator``: "cpu", "cuda", "mps", or "auto" for a GPU if there is one. ``window``: "nominal" shows a patch as
+    the block's window, "effective" as the smallest window that holds half of the evidence.
     """
     progress = progress or SILENT
     network = as_network(source, accelerator)
