@@ -134,6 +134,26 @@ def read_json(path: Path) -> Any:
         raise TembedError(f"{path} is missing or damaged ({error}): restore it, or train into another folder") from None
 
 
+def file_state(file: Path | int) -> list[int]:
+    """What tells whether a file on a disk has changed: size, inode and times. Raises `OSError`.
+
+    Whatever changes the bytes of a file changes its time of status change, which no program can set.
+    """
+    found = os.stat(file)
+    return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def is_in_memory(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a folder is on a file system in memory, where writing through a memory map changes no time."""
+    try:
+        device, lines = os.stat(folder).st_dev, mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:  # not on Linux
+        return False
+    name = f"{os.major(device)}:{os.minor(device)}"
+    kinds = [line.partition(" - ")[2].split()[:1] for line in lines if line.split()[2:3] == [name]]
+    return ["tmpfs"] in kinds or ["ramfs"] in kinds
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in this folder survive a power cut."""
     if os.name == "nt":  # Windows cannot open a folder

@@ -28,15 +28,31 @@ def write_file_list(folder: Path, files: list[SourceFile]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_file_list(folder: Path, count: int, sha256: str) -> list[SourceFile]:
-    """The files of ``count`` images, from a list with this sha256."""
+def check_file_list(folder: Path, sha256: str) -> None:
+    """Raise `TembedError` unless the list has this sha256."""
     path = folder / FILE_LIST
     try:
-        content = path.read_bytes()
-        lines = [_LINE.fullmatch(line) for line in content.decode().split("\n")[:-1]]
-    except (OSError, UnicodeError) as error:
-        raise TembedError(f"{path} is missing or damaged ({error}): import the dataset again") from None
-    files = [SourceFile(line[2], line[1]) for line in lines if line is not None]
-    if hashlib.sha256(content).hexdigest() != sha256 or len(files) != count:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _damaged(path, error) from None
+    if found != sha256:
         raise TembedError(f"{path} has changed since it was stored: import the dataset again")
+
+
+def read_file_list(folder: Path, count: int, sha256: str) -> list[SourceFile]:
+    """The files of ``count`` images, from a list with this sha256."""
+    check_file_list(folder, sha256)
+    path = folder / FILE_LIST
+    try:
+        lines = [_LINE.fullmatch(line) for line in path.read_bytes().decode().split("\n")[:-1]]
+    except (OSError, UnicodeError) as error:
+        raise _damaged(path, error) from None
+    files = [SourceFile(line[2], line[1]) for line in lines if line is not None]
+    if len(files) != count:
+        raise TembedError(f"{path} does not have a line for each image: import the dataset again")
     return files
+
+
+def _damaged(path: Path, error: Exception) -> TembedError:
+    return TembedError(f"{path} is missing or damaged ({error}): import the dataset again")

@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from tembed.common.arrays import Int64, UInt8
-from tembed.common.files import open_file
+from tembed.common.files import file_state, open_file
 
 HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
 RESIDENT = 1 << 28
@@ -21,13 +21,17 @@ RESIDENT = 1 << 28
 
 
 class NpyWriter:
-    """Appends chunks of equally shaped uint8 rows; the header gets its count when the file is closed."""
+    """Appends chunks of equally shaped uint8 rows; the header gets its count when the file is closed.
+
+    ``state`` is then the state of the file whose rows have the sha256.
+    """
 
     def __init__(self, path: Path) -> None:
         self.file = open_file(path, "wb")
         self.file.write(bytes(HEADER))
         self.rest: tuple[int, ...] = ()
         self.count = 0
+        self.state: list[int] = []
         self._hash = hashlib.sha256()
 
     def append(self, rows: UInt8) -> None:
@@ -59,6 +63,7 @@ class NpyWriter:
                 self.file.write(header(self.shape))
                 self.file.flush()
                 os.fsync(self.file.fileno())
+                self.state = file_state(self.file.fileno())
 
 
 def header(shape: tuple[int, ...]) -> bytes:

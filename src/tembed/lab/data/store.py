@@ -1,9 +1,9 @@
 """A dataset on disk: one memory-mapped uint8 array, labels, and a manifest.
 
 ``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the subset that the
-source put each image in), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files,
-and ``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either
-complete or absent. ``verification`` adds ``verified.json`` when the dataset is used.
+source put each image in), ``sums.npy``, ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from
+image files, ``manifest.json``, and ``verified.json``, which ``verification`` keeps up to date. Everything is written
+into a hidden folder, synced and renamed, so that a dataset is either complete or absent.
 """
 
 import difflib
@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,16 +27,18 @@ from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
 from tembed.common.files import FORBIDDEN, FULL, Lock, is_part, locked, read_file, sync_folder, user_cache, write_json
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
-from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
+from tembed.lab.data.filelist import FILE_LIST, check_file_list, read_file_list, write_file_list
 from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
 from tembed.lab.data.readers.reading import Reading, SourceFile
+from tembed.lab.data.sums import SUMS, image_sums, read_sums
 
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all other arrays are uint8
 SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
 VERIFIED = "verified.json"
 """The record of `verification`."""
-OWN_FILES = frozenset({"manifest.json", VERIFIED, FILE_LIST, *(f"{key}.npy" for key in ("images", "part_map", *SMALL))})
+ARRAYS = tuple(f"{key}.npy" for key in ("images", "part_map", *SMALL))
+OWN_FILES = frozenset({"manifest.json", VERIFIED, FILE_LIST, SUMS, *ARRAYS})
 FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
 
 
@@ -73,6 +76,18 @@ class Stored:
         """How its oblong images became squares; a new image for a network trained on it should be fitted likewise."""
         found = self.manifest["source"].get("fit")
         return found if found in get_args(Fit) else "crop"
+
+    def sums(self) -> Int64 | None:
+        """The `image_sums` of all images; None if the dataset was stored without them."""
+        digest = self.manifest.get("sums")
+        return None if digest is None else read_sums(self.folder, len(self.labels), str(digest))
+
+    def file_names(self) -> Callable[[], list[str]] | None:
+        """Reads the names of the files when they are first needed; None if there is no list. A changed one raises."""
+        if (digest := self.manifest.get("file_list")) is None:
+            return None
+        check_file_list(self.folder, str(digest))
+        return cache(lambda: [file.name for file in self.files() or ()])
 
     def files(self) -> list[SourceFile] | None:
         """The file of each image, read from the list beside the arrays; None if there is none."""
@@ -244,13 +259,14 @@ def _write_arrays(
     parts: tuple[str, ...],
 ) -> dict[str, Any]:
     """Write all arrays and return the manifest that describes them."""
-    labels, subsets = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
+    labels, subsets, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)], [np.zeros((0, 6), np.int64)]
     sources: list[SourceFile] = []
     with NpyWriter(folder / "images.npy") as writer:
         for chunk in reading.chunks:
             writer.append(chunk.images)
             labels.append(chunk.labels)
             subsets.append(chunk.subsets)
+            sums.append(image_sums(chunk.images))
             sources.extend(chunk.files)
     if not writer.count:
         raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
@@ -259,6 +275,8 @@ def _write_arrays(
         arrays["part_map"] = part_map
     for key, array in arrays.items():
         write_array(folder / f"{key}.npy", array)
+    write_array(folder / SUMS, np.concatenate(sums))
+    write_json(folder / VERIFIED, {"images": [*writer.state, writer.sha256]})
     files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
     counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
     return {
@@ -275,6 +293,7 @@ def _write_arrays(
         "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
         "files": files,
         "sha256": identity(reading.classes, writer.shape, files, parts),
+        "sums": array_sha256(np.concatenate(sums)),
     } | ({"file_list": write_file_list(folder, sources)} if sources else {})
 
 
@@ -293,7 +312,7 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
                 f"{target} already holds other images: choose another name, or remove that folder first"
             ) from None
         lists = [FILE_LIST] if "file_list" in manifest else []
-        for file in (*(f"{key}.npy" for key in manifest["files"]), *lists, "manifest.json"):
+        for file in (*(f"{key}.npy" for key in manifest["files"]), SUMS, *lists, "manifest.json"):
             os.replace(folder / file, target / file)
         sync_folder(target)
     sync_folder(target.parent)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError, first_line
+from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import Batches, evaluation_batches, training_batches
 from tembed.lab.data.image_set import Splits
 from tembed.lab.data.loading import load
@@ -46,9 +47,14 @@ class Inputs:
         return min(self.splits.train.size)
 
 
-def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGroup = SINGLE_PROCESS) -> Inputs:
+def load_inputs(
+    recipe: Recipe,
+    root: str | Path | None = None,
+    group: ProcessGroup = SINGLE_PROCESS,
+    progress: Progress = SILENT,
+) -> Inputs:
     """The batches of a recipe, from the datasets in ``root``; each process of a group gets its share of them."""
-    splits = load(recipe.data, recipe.split, recipe.split_seed, root)
+    splits = load(recipe.data, recipe.split, recipe.split_seed, root, progress)
     train = splits.train
     if len(train.classes) < 2:
         raise TembedError(

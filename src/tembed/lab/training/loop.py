@@ -101,7 +101,7 @@ class Job:
 def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
     recipe, run = job.recipe, Run(job.out)
     # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
-    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
+    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group, progress)
     lock = None
     with ExitStack() as stack:
         if group.is_first:
@@ -124,7 +124,7 @@ def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
         if group.broadcast(run.result is not None and run.recipe == recipe):
             progress.say(f"{run.folder} is already finished")
             return
-        inputs = inputs or load_inputs(recipe, job.root, group)
+        inputs = inputs or load_inputs(recipe, job.root, group, progress)
         try:
             try:
                 training = Training(job, run, inputs, group, progress, stop, lock)
