@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
 def list_all() -> None:
     from tembed.common.errors import TembedError
     from tembed.lab.data.catalogue import dataset, list_datasets
-    from tembed.lab.data.store import default_root, open_stored, stored_names
+    from tembed.lab.data.store import default_root, open_stored, stored_names, unfinished_names
 
     root = default_root()
     known, stored = list_datasets(), stored_names(root)
@@ -121,6 +121,8 @@ def list_all() -> None:
         except TembedError as error:  # one damaged dataset must not hide the others
             state = f"damaged: {error}"
         print(f"  {name:<14} {title:<36} {state}")
+    for name in unfinished_names(root):
+        print(f"  {name:<14} {'unfinished import':<36} run the same command again, or: tembed data remove {name}")
 
 
 def get(command: Get) -> None:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedWriter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from filelock import FileLock, Timeout
 
@@ -65,7 +64,7 @@ def write_file(path: Path, content: bytes, mode: int = 0o666, sync: bool = True)
     _remove_abandoned(path)
 
 
-def open_file(path: Path, mode: Literal["wb", "ab"]) -> BufferedWriter:
+def open_file(path: Path, mode: Literal["wb", "ab", "r+b"]) -> BinaryIO:
     """Open a file that is written bit by bit. Raises `OSError` if it is a link."""
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_LINKS, 0o666))
 

@@ -6,26 +6,19 @@ stored before there was a list, or from files with many images each, have none.
 """
 
 import hashlib
-import os
 import re
 from pathlib import Path
 
 from tembed.common.errors import TembedError
-from tembed.common.files import open_file
 from tembed.lab.data.readers.reading import SourceFile
 
 FILE_LIST = "files.sha256"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
-def write_file_list(folder: Path, files: list[SourceFile]) -> str:
-    """Write and sync the list; returns the sha256 of its bytes."""
-    content = "".join(f"{file.sha256}  {file.name}\n" for file in files).encode()
-    with open_file(folder / FILE_LIST, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    return hashlib.sha256(content).hexdigest()
+def file_line(file: SourceFile) -> str:
+    """The line of an image."""
+    return f"{file.sha256}  {file.name}\n"
 
 
 def check_file_list(folder: Path, sha256: str) -> None:

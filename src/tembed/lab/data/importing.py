@@ -154,14 +154,14 @@ def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:
         return reading
     chunks = list(reading.chunks)
     if not chunks:  # every image was broken and left out
-        return replace(reading, chunks=iter(()))
+        return replace(reading, chunks=iter(()), source=None)
     images, labels, subsets = (np.concatenate(column) for column in list(zip(*chunks, strict=True))[:3])
     files = tuple(file for chunk in chunks for file in chunk.files)
     digests = (hashlib.sha256(image.tobytes()).digest() for image in images)
     keys = list(zip(subsets.tolist(), labels.tolist(), digests, strict=True))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     files = tuple(files[index] for index in order) if files else ()
-    return replace(reading, chunks=iter([Chunk(images[order], labels[order], subsets[order], files)]))
+    return replace(reading, chunks=iter([Chunk(images[order], labels[order], subsets[order], files)]), source=None)
 
 
 def _relabelled(reading: Reading, record: Dataset, path: Path) -> Reading:

@@ -51,6 +51,9 @@ class Archive(Protocol):
 
     def size(self, name: str) -> int: ...
 
+    def state(self, name: str) -> tuple[int, ...]:
+        """Numbers that change if the file changes, as far as can be seen without reading it."""
+
     def open(self, name: str) -> IO[bytes]: ...
 
 
@@ -170,6 +173,9 @@ class _Folder:
     def size(self, name: str) -> int:
         return os.path.getsize(self._files[name])
 
+    def state(self, name: str) -> tuple[int, ...]:
+        return _file_numbers(self._files[name])
+
     def open(self, name: str) -> IO[bytes]:
         if not stat.S_ISREG(os.stat(self._files[name]).st_mode):
             raise TembedError(f"{self._files[name]} is not a regular file: remove it")
@@ -185,6 +191,9 @@ class _SingleFile:
 
     def size(self, name: str) -> int:
         return self.path.stat().st_size
+
+    def state(self, name: str) -> tuple[int, ...]:
+        return _file_numbers(self.path)
 
     def open(self, name: str) -> IO[bytes]:
         return self.path.open("rb")
@@ -215,6 +224,9 @@ class _Zip:
 
     def size(self, name: str) -> int:
         return self._members[name].file_size
+
+    def state(self, name: str) -> tuple[int, ...]:
+        return self._members[name].file_size, self._members[name].CRC
 
     def open(self, name: str) -> IO[bytes]:
         return self._file.open(self._members[name])
@@ -269,6 +281,9 @@ class _Tar:
 
     def size(self, name: str) -> int:
         return self._members[name].size
+
+    def state(self, name: str) -> tuple[int, ...]:
+        return *_file_numbers(self.path), self._members[name].offset
 
     def open(self, name: str) -> IO[bytes]:
         stream = self._file.extractfile(self._members[name])
@@ -388,6 +403,11 @@ def _files_below(path: Path, folder: str) -> Iterator[str]:
     for inner, _, files in os.walk(folder):
         for file in files:
             yield _printable(os.path.relpath(os.path.join(inner, file), path).replace(os.sep, "/"))
+
+
+def _file_numbers(path: str | Path) -> tuple[int, ...]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
 
 
 def _raise(error: OSError) -> None:
