@@ -32,10 +32,13 @@ class Get:
 
 @dataclass(frozen=True)
 class Import:
-    """Store a folder or archive of images: class folders, or the files of CIFAR or Mini-ImageNet."""
+    """Store a folder or archive of images: class folders, a WebDataset, or the files of CIFAR or Mini-ImageNet.
+
+    An import that ended early goes on where it was.
+    """
 
     path: Annotated[Path, tyro.conf.Positional]
-    """the folder, zip or tar"""
+    """the folder, zip or tar, or tars such as 'x-{000..146}.tar'"""
     name: str
     """name of the new dataset"""
     size: int | None = None
