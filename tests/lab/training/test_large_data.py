@@ -19,7 +19,16 @@ from tembed.lab.training.recipe import Recipe
 
 COUNT, SIDE, CLASSES = 64_000, 1024, ("cat", "dog")
 HELD_OUT, WRITTEN = 2, 2
-RECIPE = Recipe("tembed:rn20@stage2", "huge", init="random", image_size=16, epochs=1, batch_size=2, train_images=4)
+RECIPE = Recipe(
+    "tembed:rn20@stage2",
+    "huge",
+    init="random",
+    image_size=16,
+    crops="resized",
+    epochs=1,
+    batch_size=2,
+    train_images=4,
+)
 
 
 @pytest.fixture

@@ -204,7 +204,7 @@ class Training:
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch."""
         state = self.state
-        side = image_side(self.recipe, state.epoch, self.inputs.side)
+        side = image_side(self.recipe, state.epoch, self.inputs.train_side)
         self.model.train()
         while state.step < self.steps:
             self._stop_if_asked()
@@ -279,7 +279,7 @@ class Training:
                 "val_patch_accuracy": val.patch_accuracy,
                 "variance_share": None if share is None else share.value(self.group),
                 "lr": self._rate((state.epoch + 1) * self.steps - 1),
-                "image_side": image_side(recipe, state.epoch, self.inputs.side),
+                "image_side": image_side(recipe, state.epoch, self.inputs.train_side),
                 "images_per_second": sums.images / sums.seconds,
                 "seconds": seconds,
                 "total_seconds": before + seconds,
