@@ -108,10 +108,11 @@ class Disk:
 
         return wrapper
 
-    def _open(self, path: Path, mode: str, **named: Any) -> io.BufferedWriter:
+    def _open(self, path: Path, mode: str, **named: Any) -> io.BufferedIOBase:
         self.inside += 1
         try:
-            return io.BufferedWriter(_File(self, path, mode, **named))
+            file = _File(self, path, mode, **named)
+            return io.BufferedRandom(file) if "+" in mode else io.BufferedWriter(file)
         finally:
             self.inside -= 1
 
@@ -132,6 +133,16 @@ class _File(io.FileIO):
         written = super().write(data)
         assert written == len(data)
         return written
+
+    def truncate(self, size: int | None = None) -> int:
+        """A cut is recorded as an empty file and a write of what is kept."""
+        size = self.tell() if size is None else size
+        if self.below is not None and size < os.fstat(self.fileno()).st_size:
+            self.disk.attempt(call := Call("truncate", self.below))
+            self.disk.calls.append(call)
+            kept = Path(self.disk.folder, self.below).read_bytes()[:size]
+            self.disk.calls += [Call("write", self.below, data=kept)] if kept else []
+        return super().truncate(size)
 
 
 WRAPPED = ("open", "fsync", "mkdir", "rename", "replace", "unlink", "remove", "rmdir")

@@ -32,10 +32,13 @@ class Get:
 
 @dataclass(frozen=True)
 class Import:
-    """Store a folder or archive of images: class folders, or the files of CIFAR or Mini-ImageNet."""
+    """Store a folder or archive of images: class folders, a WebDataset, or the files of CIFAR or Mini-ImageNet.
+
+    An import that ended early goes on where it was.
+    """
 
     path: Annotated[Path, tyro.conf.Positional]
-    """the folder, zip or tar"""
+    """the folder, zip or tar, or tars such as 'x-{000..146}.tar'"""
     name: str
     """name of the new dataset"""
     size: int | None = None
@@ -109,7 +112,7 @@ def main(arguments: list[str]) -> int:
 def list_all() -> None:
     from tembed.common.errors import TembedError
     from tembed.lab.data.catalogue import dataset, list_datasets
-    from tembed.lab.data.store import default_root, open_stored, stored_names
+    from tembed.lab.data.store import default_root, open_stored, stored_names, unfinished_names
 
     root = default_root()
     known, stored = list_datasets(), stored_names(root)
@@ -121,6 +124,8 @@ def list_all() -> None:
         except TembedError as error:  # one damaged dataset must not hide the others
             state = f"damaged: {error}"
         print(f"  {name:<14} {title:<36} {state}")
+    for name in unfinished_names(root):
+        print(f"  {name:<14} {'unfinished import':<36} run the same command again, or: tembed data remove {name}")
 
 
 def get(command: Get) -> None:

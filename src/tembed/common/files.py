@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedWriter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from filelock import FileLock, Timeout
 
@@ -65,12 +64,12 @@ def write_file(path: Path, content: bytes, mode: int = 0o666, sync: bool = True)
     _remove_abandoned(path)
 
 
-def open_file(path: Path, mode: Literal["wb", "ab", "xb"], permissions: int = 0o666) -> BufferedWriter:
+def open_file(path: Path, mode: Literal["wb", "ab", "xb", "r+b"], permissions: int = 0o666) -> BinaryIO:
     """Open a file that is written bit by bit. Raises `OSError` if it is a link."""
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | NO_LINKS, permissions))
 
 
-def sync_file(file: BufferedWriter) -> None:
+def sync_file(file: BinaryIO) -> None:
     """Make what was written to a file survive a power cut."""
     file.flush()
     os.fsync(file.fileno())
@@ -168,6 +167,26 @@ def read_json(path: Path) -> Any:
         return parse_json(read_file(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TembedError(f"{path} is missing or damaged ({error}): restore it, or train into another folder") from None
+
+
+def file_state(file: Path | int) -> list[int]:
+    """What tells whether a file on a disk has changed: size, inode and times. Raises `OSError`.
+
+    Whatever changes the bytes of a file changes its time of status change, which no program can set.
+    """
+    found = os.stat(file)
+    return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def is_in_memory(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a folder is on a file system in memory, where writing through a memory map changes no time."""
+    try:
+        device, lines = os.stat(folder).st_dev, mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:  # not on Linux
+        return False
+    name = f"{os.major(device)}:{os.minor(device)}"
+    kinds = [line.partition(" - ")[2].split()[:1] for line in lines if line.split()[2:3] == [name]]
+    return ["tmpfs"] in kinds or ["ramfs"] in kinds
 
 
 def sync_folder(folder: Path) -> None:

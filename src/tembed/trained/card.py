@@ -16,6 +16,7 @@ USUAL = {
     "patience": None,
     "betas": [0.9, 0.999],
     "start_scale": 1.0,
+    "crops": "padded",
     "flips": "random",
     "left_out": "nothing",
     "averaging": 0.0,

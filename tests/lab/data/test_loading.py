@@ -1,10 +1,12 @@
 """``load`` turns a name into train, validation and test subsets."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from support.datasets import store_world
 
 from tembed.common.errors import TembedError
 from tembed.lab.data import npy
+from tembed.lab.data.batches import training_batches
+from tembed.lab.data.image_set import statistics
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.loading import load
 from tembed.lab.data.subsets import SUBSETS
@@ -41,6 +45,7 @@ def test_mean_and_deviation_are_those_of_the_training_images_only(pets: np.ndarr
     pixels = splits.train.pixels() / 255
     assert splits.mean == pytest.approx(pixels.mean((0, 1, 2)).tolist(), rel=1e-12)
     assert splits.std == pytest.approx(pixels.std((0, 1, 2)).tolist(), rel=1e-12)
+    assert statistics(dataclasses.replace(splits.train, pool_sums=None)) == (splits.mean, splits.std), "to the bit"
 
 
 def test_the_record_is_enough_to_split_the_same_way_again(pets: np.ndarray) -> None:
@@ -77,6 +82,10 @@ def test_reading_a_large_pool_does_not_keep_it_in_memory(root: Path, monkeypatch
     for start in range(0, len(splits.test), 10):
         splits.test.pixels(slice(start, start + 10))
     assert splits.mean
+    options: dict[str, Any] = {"mean": splits.mean, "std": splits.std}
+    in_memory = dataclasses.replace(splits.train, pool=np.array(splits.train.pool))
+    mapped, copied = (training_batches(images, 32, **options) for images in (splits.train, in_memory))
+    assert all(torch.equal(mapped.batch(1, step)[0], copied.batch(1, step)[0]) for step in range(len(mapped)))
     assert mapped_kilobytes(root / "world" / "images.npy") < 4000 * 3 / 10, "a tenth of the pool"
 
 

@@ -1,4 +1,4 @@
-"""Changed pixels are noticed wherever a dataset is used, and unchanged ones are hashed once."""
+"""Changed pixels are noticed wherever a dataset is used, and unchanged ones are not hashed again."""
 
 import os
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.progress import Said
 
 from tembed.common.errors import TembedError
 from tembed.lab.data import verification
@@ -72,11 +73,11 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "is_in_memory", lambda _: False)
 
 
-def test_an_unchanged_file_is_hashed_once_and_a_replaced_one_again(
+def test_an_unchanged_file_is_not_hashed_again_but_a_replaced_one_is(
     images: Path, hashed: list[tuple[int, ...]], on_disk: None
 ) -> None:
     load("pets")
-    assert (11, 8, 8, 3) in hashed
+    assert (11, 8, 8, 3) not in hashed, "the import hashed it"
     hashed.clear()
     load("pets")
     assert hashed == []
@@ -98,6 +99,25 @@ def test_a_file_in_memory_is_hashed_each_time(
         hashed.clear()
         load("pets")
         assert (11, 8, 8, 3) in hashed
+
+
+def test_a_large_file_in_another_state_is_hashed_by_check_only(
+    images: Path, hashed: list[tuple[int, ...]], on_disk: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "LARGE", 1000)
+    os.utime(images)
+    said = Said()
+    load("pets", progress=said)
+    assert (11, 8, 8, 3) not in hashed
+    assert len(said.lines) == 1
+    assert f"{images} (0 GB) is not the file" in said.lines[0]
+    check("pets")
+    assert (11, 8, 8, 3) in hashed
+    load("pets", progress=said)
+    assert len(said.lines) == 1, "now its state is known"
+    invert(images)
+    with pytest.raises(TembedError, match="has changed since it was stored"):
+        load("pets")
 
 
 MOUNTS = """\
@@ -131,9 +151,10 @@ def test_a_store_that_cannot_be_written_still_loads(images: Path, monkeypatch: p
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(verification.os, "replace", refuse)
+    before = (images.parent / "verified.json").read_bytes()
+    monkeypatch.setattr("tembed.common.files.os.replace", refuse)
     assert len(load("pets").train) == 7
-    assert not list(images.parent.glob("*verified.json*"))
+    assert [path.read_bytes() for path in images.parent.glob("*verified.json*")] == [before]
     invert(images)
     with pytest.raises(TembedError, match="has changed"):
         load("pets")

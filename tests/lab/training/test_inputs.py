@@ -1,5 +1,6 @@
 """A selection of the training images is even over the classes and always the same."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from tembed.common.errors import TembedError
 from tembed.lab.data.importing import import_images
 from tembed.lab.training.inputs import balancing_weights, evenly, load_inputs
+from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 
 
@@ -54,3 +56,17 @@ def test_a_selection_of_training_images_leaves_validation_and_test_unchanged() -
     assert len(some.train.images) == 40
     assert some.test.images.indices.tolist() == whole.test.images.indices.tolist()
     assert some.splits.mean == whole.splits.mean
+
+
+def test_resized_crops_have_the_side_of_the_input_and_evaluation_sees_whole_images(tmp_path: Path) -> None:
+    recipe = Recipe(
+        "tembed:rn20@stage2", "tiny", init="random", image_size=8, crops="resized", epochs=1, train_images=20
+    ).complete()
+    inputs = load_inputs(dataclasses.replace(recipe, batch_size=10))
+    assert inputs.train.batch(0, 0)[0].shape == (10, 3, 8, 8)
+    assert inputs.val.batch(0, 0)[0].shape[2:] == (16, 16)
+    assert train(dataclasses.replace(recipe, batch_size=10), tmp_path / "run").metrics[0]["image_side"] == 8
+    own = load_inputs(Recipe("rn26", "tiny", crops="resized"))
+    assert own.train.batch(0, 0)[0].shape[2:] == (16, 16)
+    with pytest.raises(TembedError, match="`crops` does not go with `freeze`"):
+        Recipe("tembed:rn20@stage2", "tiny", freeze=True, crops="resized").complete()

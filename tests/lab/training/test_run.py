@@ -47,6 +47,7 @@ def test_every_field_of_a_recipe_changes_its_name() -> None:
         "schedule": "constant",
         "warmup": 0.1,
         "start_scale": 0.5,
+        "crops": "resized",
         "flips": "alternating",
         "left_out": "cells",
         "averaging": 0.2,

@@ -1,7 +1,7 @@
 """The types that travel from the disk to the training loop."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,9 +11,7 @@ from torch import Tensor
 from tembed.common.arrays import Fit, Int64, Triple, UInt8
 from tembed.lab.data.npy import take_rows
 from tembed.lab.data.subsets import Subset
-
-CHUNK = 64
-"""Images whose sums are computed together: few enough to stay in the cache."""
+from tembed.lab.data.sums import CHUNK, image_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +20,9 @@ class ImageSet:
 
     ``pool``: uint8 ``(M, H, W, 3)``, in memory or memory-mapped, shared by all subsets. ``labels``: int64 ``(N,)``.
     ``indices``: int64 ``(N,)``, the position of each image in the pool. ``pool_part_map``: uint8 ``(M, H, W)``, the
-    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), if the dataset knows it. ``files``: the name of
-    each image's file, relative to the folder that was imported; None if the dataset was not imported from image files.
+    part that each pixel shows (0 for none; ``k`` for ``parts[k - 1]``), if the dataset knows it. ``pool_files``: reads
+    the names of the files of the pool, if it was imported from image files. ``pool_sums``: int64 ``(M, 6)``, the
+    `image_sums` of the pool, if they are known.
     """
 
     pool: UInt8
@@ -32,7 +31,8 @@ class ImageSet:
     indices: Tensor
     pool_part_map: UInt8 | None = None
     parts: tuple[str, ...] = ()
-    files: tuple[str, ...] | None = field(default=None, repr=False)
+    pool_files: Callable[[], Sequence[str]] | None = None
+    pool_sums: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -55,34 +55,29 @@ class ImageSet:
         """The part that each pixel shows: uint8 ``(N, H, W)``, or None. It is copied."""
         return None if self.pool_part_map is None else torch.from_numpy(self.pool_part_map[self.indices.numpy()])
 
+    @property
+    def files(self) -> tuple[str, ...] | None:
+        """The name of each image's file, relative to the folder that was imported; None if there were no such files."""
+        if self.pool_files is None:
+            return None
+        names = self.pool_files()
+        return tuple(names[index] for index in self.indices.tolist())
+
     def subset(self, which: Tensor) -> "ImageSet":
         """The images at these positions, in this order. No pixels are copied."""
-        files = self.files
-        if files is not None:
-            files = tuple(files[position] for position in torch.arange(len(self))[which].tolist())
-        return ImageSet(
-            pool=self.pool,
-            labels=self.labels[which],
-            classes=self.classes,
-            indices=self.indices[which],
-            pool_part_map=self.pool_part_map,
-            parts=self.parts,
-            files=files,
-        )
+        return replace(self, labels=self.labels[which], indices=self.indices[which])
 
 
 def statistics(images: ImageSet) -> tuple[Triple, Triple]:
     """Mean and standard deviation of each channel, from exact integer sums. Pixels are from 0 to 1."""
-    height, width = images.size
-    total = np.zeros(3 * height * width, np.int64)
-    squares = np.zeros(3 * height * width, np.int64)
-    for start in range(0, len(images), CHUNK):
-        chunk = images.pixels(slice(start, start + CHUNK)).reshape(-1, len(total)).astype(np.int32)
-        total += chunk.sum(0, dtype=np.int32)
-        squares += np.square(chunk, out=chunk).sum(0, dtype=np.int32)
-    count = len(images) * height * width
-    mean = total.reshape(-1, 3).sum(0) / count
-    variance = squares.reshape(-1, 3).sum(0) / count - mean**2
+    if images.pool_sums is not None:
+        sums = images.pool_sums[images.indices.numpy()].sum(0)
+    else:
+        sums = np.zeros(6, np.int64)
+        for start in range(0, len(images), CHUNK):
+            sums += image_sums(images.pixels(slice(start, start + CHUNK))).sum(0)
+    mean, square = sums.reshape(2, 3) / (len(images) * images.size[0] * images.size[1])
+    variance = square - mean**2
     red, green, blue = (mean / 255).tolist()
     red_std, green_std, blue_std = (np.sqrt(np.maximum(variance, 0)) / 255).tolist()
     return (red, green, blue), (red_std, green_std, blue_std)

@@ -13,10 +13,12 @@ from tembed.common.errors import TembedError
 from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.catalogue import Dataset, check_name, dataset
 from tembed.lab.data.readers import cifar, mini_imagenet
-from tembed.lab.data.readers.archives import Archive, open_archive, skipped_images
+from tembed.lab.data.readers.archives import Archive, skipped_images
 from tembed.lab.data.readers.decoding import MAX_SIDE
 from tembed.lab.data.readers.folders import read_class_folders
 from tembed.lab.data.readers.reading import Chunk, NeedsSize, Options, Reading
+from tembed.lab.data.readers.shards import open_source
+from tembed.lab.data.readers.webdataset import find_samples, read_samples
 from tembed.lab.data.splits import split_indices, usual_split
 from tembed.lab.data.store import Stored, default_root, store
 
@@ -60,7 +62,7 @@ def import_images(
         raise TembedError(f"`fit` is {fit!r}; it must be one of {', '.join(get_args(Fit))}")
     path, root = Path(path), Path(root) if root is not None else default_root()
     options = Options(size, fit, skip_broken)
-    with open_archive(path) as archive:
+    with open_source(path) as archive:
         try:
             stored = _store(archive, record, root, options, progress)
         except NeedsSize as error:
@@ -120,6 +122,8 @@ def recognise(archive: Archive, options: Options = Options(), progress: Progress
             return _with_notes(mini_imagenet.read_caches(archive, folder, present, progress), archive, folder)
         if "train.csv" in files and (files >= set(mini_imagenet.CSVS) or f"{folder}images/" in folders):
             return mini_imagenet.read_csvs(archive, folder, options, progress)
+    if found := find_samples(archive):
+        return read_samples(archive, *found, options, progress)
     return read_class_folders(archive, options, progress)
 
 
@@ -154,14 +158,14 @@ def match_record(reading: Reading, record: Dataset, path: Path) -> Reading:
         return reading
     chunks = list(reading.chunks)
     if not chunks:  # every image was broken and left out
-        return replace(reading, chunks=iter(()))
+        return replace(reading, chunks=iter(()), source=None)
     images, labels, subsets = (np.concatenate(column) for column in list(zip(*chunks, strict=True))[:3])
     files = tuple(file for chunk in chunks for file in chunk.files)
     digests = (hashlib.sha256(image.tobytes()).digest() for image in images)
     keys = list(zip(subsets.tolist(), labels.tolist(), digests, strict=True))
     order = sorted(range(len(keys)), key=keys.__getitem__)
     files = tuple(files[index] for index in order) if files else ()
-    return replace(reading, chunks=iter([Chunk(images[order], labels[order], subsets[order], files)]))
+    return replace(reading, chunks=iter([Chunk(images[order], labels[order], subsets[order], files)]), source=None)
 
 
 def _relabelled(reading: Reading, record: Dataset, path: Path) -> Reading:

@@ -5,48 +5,65 @@ page kills the process.
 """
 
 import hashlib
+import math
 import mmap
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 
-from tembed.common.arrays import Int64, UInt8
-from tembed.common.files import open_file, sync_file
+from tembed.common.arrays import Int64
+from tembed.common.files import file_state, open_file, sync_file
 
+READ_BYTES = 8 << 20
 HEADER = 128  # bytes; room for any shape, so that the count can be filled in at the end
 RESIDENT = 1 << 28
 """Bytes of a mapped file that may stay in the memory of the process."""
 
 
-class NpyWriter:
-    """Appends chunks of equally shaped uint8 rows; the header gets its count when the file is closed."""
+class HashedFile:
+    """A file that is written bit by bit and hashed at the same time. It can go on where an earlier writer was saved.
 
-    def __init__(self, path: Path) -> None:
-        self.file = open_file(path, "wb")
-        self.file.write(bytes(HEADER))
-        self.rest: tuple[int, ...] = ()
-        self.count = 0
-        self._hash = hashlib.sha256()
+    The first ``start`` bytes are not hashed. Call `reset` or `resume` first. Once it is closed, ``state`` is the state
+    of the file whose bytes have the hash.
+    """
 
-    def append(self, rows: UInt8) -> None:
-        assert rows.dtype == np.uint8
-        assert self.rest in ((), rows.shape[1:])
-        data = np.ascontiguousarray(rows).data.cast("B") if rows.size else b""
-        self.rest = rows.shape[1:]
-        self.count += len(rows)
+    def __init__(self, path: Path, start: int = 0) -> None:
+        self.file = open_file(path, "r+b" if path.exists() else "wb")
+        self.start, self.length, self._hash = start, 0, hashlib.sha256()
+        self.state: list[int] = []
+
+    def reset(self) -> None:
+        """Begin with an empty file."""
+        self.length, self._hash = 0, hashlib.sha256()
+        self.file.seek(0)
+        self.file.truncate()
+        self.file.write(bytes(self.start))
+
+    def resume(self, length: int, sha256: str) -> bool:
+        """Go on after this many bytes of an earlier writer; False if they do not have this hash."""
+        self.file.seek(self.start)
+        while self.length < length and (data := self.file.read(min(READ_BYTES, length - self.length))):
+            self._hash.update(data)
+            self.length += len(data)
+        self.file.seek(self.start + self.length)
+        self.file.truncate()
+        return self.length == length and self.sha256 == sha256
+
+    def write(self, data: bytes | memoryview) -> None:
         self._hash.update(data)
         self.file.write(data)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.count, *self.rest)
+        self.length += len(data)
 
     @property
     def sha256(self) -> str:
         return self._hash.hexdigest()
 
-    def __enter__(self) -> "NpyWriter":
+    def sync(self) -> None:
+        sync_file(self.file)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -54,14 +71,41 @@ class NpyWriter:
     ) -> None:
         with self.file:
             if kind is None:
-                self.file.seek(0)
-                self.file.write(header(self.shape))
-                sync_file(self.file)
+                self.finish()
+                self.sync()
+                self.state = file_state(self.file.fileno())
+
+    def finish(self) -> None:
+        """Called before the complete file is synced and closed."""
 
 
-def header(shape: tuple[int, ...]) -> bytes:
-    """Version 1.0 of the format, for uint8 in C order, padded to ``HEADER`` bytes."""
-    text = repr({"descr": "|u1", "fortran_order": False, "shape": shape})
+class NpyWriter(HashedFile):
+    """Appends chunks of equally shaped rows; the header gets their number when the file is closed."""
+
+    def __init__(self, path: Path, dtype: type = np.uint8, rest: tuple[int, ...] = ()) -> None:
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.rest = rest
+        super().__init__(path, HEADER)
+
+    def append(self, rows: np.ndarray) -> None:
+        assert rows.dtype == self.dtype
+        assert not self.length or rows.shape[1:] == self.rest
+        self.rest = rows.shape[1:]
+        self.write(np.ascontiguousarray(rows, self.dtype).data.cast("B") if rows.size else b"")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array so far."""
+        return (self.length // (self.dtype.itemsize * math.prod(self.rest)), *self.rest)
+
+    def finish(self) -> None:
+        self.file.seek(0)
+        self.file.write(header(self.shape, self.dtype.str))
+
+
+def header(shape: tuple[int, ...], dtype: str = "|u1") -> bytes:
+    """Version 1.0 of the format, in C order, padded to ``HEADER`` bytes."""
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape})
     start = b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little")
     return start + text.ljust(HEADER - 11).encode("ascii") + b"\n"
 
@@ -97,7 +141,7 @@ def release(array: np.ndarray) -> None:
 def array_sha256(array: np.ndarray) -> str:
     """The sha256 of an array's bytes in C order and little-endian, read in chunks."""
     found = hashlib.sha256()
-    step = max(1, (8 << 20) // max(1, array.nbytes // max(1, len(array))))
+    step = max(1, READ_BYTES // max(1, array.nbytes // max(1, len(array))))
     for start in range(0, len(array), step):
         chunk = take_rows(array, slice(start, start + step))
         found.update(np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("<")).tobytes())

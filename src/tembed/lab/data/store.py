@@ -1,9 +1,9 @@
 """A dataset on disk: one memory-mapped uint8 array, labels, and a manifest.
 
 ``<root>/<name>/images.npy`` is ``(N, H, W, 3)``. Beside it are ``labels.npy``, ``origin.npy`` (the subset that the
-source put each image in), ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from image files,
-and ``manifest.json``. Everything is written into a hidden folder, synced and renamed, so that a dataset is either
-complete or absent. ``verification`` adds ``verified.json`` when the dataset is used.
+source put each image in), ``sums.npy``, ``part_map.npy`` if parts are known, ``files.sha256`` if it was imported from
+image files, ``manifest.json``, and ``verified.json``, which ``verification`` keeps up to date. Everything is written
+into a hidden folder, synced and renamed, so that a dataset is either complete or absent.
 """
 
 import difflib
@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -39,16 +40,19 @@ from tembed.common.files import (
     write_json,
 )
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
-from tembed.lab.data.filelist import FILE_LIST, read_file_list, write_file_list
-from tembed.lab.data.npy import NpyWriter, array_sha256, write_array
+from tembed.lab.data.filelist import FILE_LIST, check_file_list, read_file_list
+from tembed.lab.data.npy import array_sha256, write_array
+from tembed.lab.data.pool_writer import UNFINISHED, PoolWriter
 from tembed.lab.data.readers.reading import Reading, SourceFile
+from tembed.lab.data.sums import SUMS, read_sums
 
 FORMAT = 1
 DTYPES = {"labels": np.int64}  # all other arrays are uint8
 SMALL = ("labels", "origin")  # read and verified whenever a dataset is opened
 VERIFIED = "verified.json"
 """The record of `verification`."""
-OWN_FILES = frozenset({"manifest.json", VERIFIED, FILE_LIST, *(f"{key}.npy" for key in ("images", "part_map", *SMALL))})
+ARRAYS = tuple(f"{key}.npy" for key in ("images", "part_map", *SMALL))
+OWN_FILES = frozenset({"manifest.json", VERIFIED, FILE_LIST, SUMS, *ARRAYS})
 FIELDS = {"shapes": dict, "files": dict, "classes": list, "class_counts": list, "parts": list, "sha256": str}
 
 
@@ -87,6 +91,18 @@ class Stored:
         found = self.manifest["source"].get("fit")
         return found if found in get_args(Fit) else "crop"
 
+    def sums(self) -> Int64 | None:
+        """The `image_sums` of all images; None if the dataset was stored without them."""
+        digest = self.manifest.get("sums")
+        return None if digest is None else read_sums(self.folder, len(self.labels), str(digest))
+
+    def file_names(self) -> Callable[[], list[str]] | None:
+        """Reads the names of the files when they are first needed; None if there is no list. A changed one raises."""
+        if (digest := self.manifest.get("file_list")) is None:
+            return None
+        check_file_list(self.folder, str(digest))
+        return cache(lambda: [file.name for file in self.files() or ()])
+
     def files(self) -> list[SourceFile] | None:
         """The file of each image, read from the list beside the arrays; None if there is none."""
         digest = self.manifest.get("file_list")
@@ -96,6 +112,11 @@ class Stored:
 def stored_names(root: Path) -> list[str]:
     """The names of the datasets in this root."""
     return sorted(path.parent.name for path in root.glob("*/manifest.json") if NAME.fullmatch(path.parent.name))
+
+
+def unfinished_names(root: Path) -> list[str]:
+    """The names of the datasets whose import ended early and can go on."""
+    return sorted(path.parent.name[1:].removesuffix(".unfinished") for path in root.glob(f".*.unfinished/{UNFINISHED}"))
 
 
 def is_stored(root: Path, name: str) -> bool:
@@ -153,16 +174,25 @@ def store(
             )
         write_json(folder / "manifest.json", manifest)
         with folder_lock(root):
+            (folder / UNFINISHED).unlink(missing_ok=True)
             _rename(folder, root / name, manifest)
     return open_stored(root, name)
 
 
 def remove_dataset(name: str, root: str | Path | None = None) -> Path:
-    """Remove a stored dataset, even a damaged one; returns its folder. A folder with other files is left alone."""
+    """Remove a stored dataset, even a damaged one, and what an unfinished import has left; returns its folder.
+
+    A folder with other files is left alone.
+    """
     root = Path(root) if root is not None else default_root()
-    if not is_stored(root, name):
-        raise TembedError(f"{name!r} is not in {root}, so it cannot be removed: {_stored_there(root)}")
     folder, aside = root / name, root / f".{name}.partial-{secrets.token_hex(8)}"
+    if unfinished := name in unfinished_names(root):
+        with explained(root, name, "removed from"), _lock(root, f"{name}.write", lambda: None):
+            shutil.rmtree(_unfinished(root, name))
+    if not is_stored(root, name):
+        if unfinished:
+            return folder
+        raise TembedError(f"{name!r} is not in {root}, so it cannot be removed: {_stored_there(root)}")
     with explained(root, name, "removed from"), folder_lock(root):
         foreign = sorted(path.name for path in folder.iterdir() if not _is_own(path.name))
         if foreign:
@@ -255,38 +285,38 @@ def _write_arrays(
     parts: tuple[str, ...],
 ) -> dict[str, Any]:
     """Write all arrays and return the manifest that describes them."""
-    labels, subsets = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)]
-    sources: list[SourceFile] = []
-    with NpyWriter(folder / "images.npy") as writer:
+    with PoolWriter(folder, reading.source) as pool:
         for chunk in reading.chunks:
-            writer.append(chunk.images)
-            labels.append(chunk.labels)
-            subsets.append(chunk.subsets)
-            sources.extend(chunk.files)
-    if not writer.count:
+            pool.append(chunk)
+    if not pool.images.length:
         raise TembedError(f"{source.get('path', name)} has no readable image: nothing was stored")
-    arrays: dict[str, Any] = {"labels": np.concatenate(labels), "origin": np.concatenate(subsets)}
+    writers = {"images": pool.images, "labels": pool.labels, "origin": pool.origin}
+    files = {key: writer.sha256 for key, writer in writers.items()}
+    shapes = {key: list(writer.shape) for key, writer in writers.items()}
     if part_map is not None:
-        arrays["part_map"] = part_map
-    for key, array in arrays.items():
-        write_array(folder / f"{key}.npy", array)
-    files = {"images": writer.sha256} | {key: array_sha256(array) for key, array in arrays.items()}
-    counts = np.bincount(arrays["labels"], minlength=len(reading.classes))
+        write_array(folder / "part_map.npy", part_map)
+        files["part_map"], shapes["part_map"] = array_sha256(part_map), list(part_map.shape)
+    if not pool.list.length:
+        (folder / FILE_LIST).unlink()
+    write_json(folder / VERIFIED, {"images": [*pool.images.state, pool.images.sha256]})
+    labels = np.load(folder / "labels.npy")
+    counts = np.bincount(labels, minlength=len(reading.classes))
     return {
         "format": FORMAT,
         "name": name,
         "tool": f"tembed {__version__}",
         "source": {"layout": reading.kind} | source,
-        "count": writer.count,
+        "count": len(labels),
         "classes": list(reading.classes),
         "class_counts": counts.tolist(),
         "parts": list(parts),
         "left_out": reading.left_out,
         "notes": reading.notes,
-        "shapes": {"images": list(writer.shape)} | {key: list(array.shape) for key, array in arrays.items()},
+        "shapes": shapes,
         "files": files,
-        "sha256": identity(reading.classes, writer.shape, files, parts),
-    } | ({"file_list": write_file_list(folder, sources)} if sources else {})
+        "sha256": identity(reading.classes, pool.images.shape, files, parts),
+        "sums": pool.sums.sha256,
+    } | ({"file_list": pool.list.sha256} if pool.list.length else {})
 
 
 def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
@@ -304,7 +334,7 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
                 f"{target} already holds other images: choose another name, or remove that folder first"
             ) from None
         lists = [FILE_LIST] if "file_list" in manifest else []
-        for file in (*(f"{key}.npy" for key in manifest["files"]), *lists, "manifest.json"):
+        for file in (*(f"{key}.npy" for key in manifest["files"]), SUMS, *lists, "manifest.json"):
             move(folder / file, target / file)
 
 
@@ -324,13 +354,25 @@ def _lock(root: Path, name: str, waiting: Callable[[], None]) -> AbstractContext
 
 @contextmanager
 def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
-    """A hidden folder beside the target; removed unless it was renamed. Those of killed imports are removed too."""
+    """A hidden folder beside the target. After an error it stays if it holds what the next import can go on with.
+
+    What other killed imports and removals left is removed.
+    """
     with _lock(root, f"{name}.write", lambda: None):
         for abandoned in root.glob(f".{name}.partial-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
-        folder = root / f".{name}.partial-{secrets.token_hex(8)}"
-        add_folder(folder)
+        folder = _unfinished(root, name)
+        if not (folder / UNFINISHED).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            add_folder(folder)
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not (folder / UNFINISHED).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unfinished(root: Path, name: str) -> Path:
+    """The folder of an import that is under way or ended early."""
+    return root / f".{name}.unfinished"

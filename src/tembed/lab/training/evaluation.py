@@ -139,7 +139,7 @@ def _load(
     network = as_network(source, accelerator)
     recipe = recipe_of(network)
     split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
-    splits = load(data or recipe.data, split, recipe.split_seed, root)
+    splits = load(data or recipe.data, split, recipe.split_seed, root, progress)
     images = splits.subset(subset)
     if images.classes != network.description.classes:
         raise TembedError(f"{splits.name} does not have the classes that {name_of(source)} was trained on")

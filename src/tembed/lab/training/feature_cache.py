@@ -1,7 +1,8 @@
 """Feature maps of frozen networks on disk, which are computed once and shared by all runs that need the same ones.
 
 ``<root>/<key>/about.json`` says what an entry holds. Each array ``NAME.npy`` is complete once ``NAME.json`` with its
-checksum is beside it, so an interrupted extraction continues with the first array that is missing.
+checksum is beside it, so an interrupted extraction continues with the first array that is missing. It also notes the
+state of the array (size, inode, times of change): an array in that state is not hashed again.
 """
 
 import errno
@@ -10,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from tembed.common.errors import TembedError, first_line
 from tembed.common.files import (
     InUse,
     explained,
+    file_state,
+    is_in_memory,
     locked,
     make_folder,
     move,
@@ -102,9 +105,13 @@ class Entry:
             found = np.load(path, mmap_mode="r", allow_pickle=False)
             if found.shape != shape or found.dtype != HALF:
                 return f"{path} has the shape {found.shape}, not {shape}"
-            if _sha256(path) != read_json(record)["sha256"]:
-                return f"{path} does not match its checksum"
-        except (KeyError, TypeError, TembedError):
+            known, state = read_json(record), file_state(path)
+            if known.get("state") != state or is_in_memory(self.folder):
+                if _sha256(path) != known["sha256"]:
+                    return f"{path} does not match its checksum"
+                with suppress(TembedError):  # the folder may be read-only
+                    write_json(record, known | {"state": state})
+        except (KeyError, TypeError, AttributeError, TembedError):
             return f"{record} is damaged"
         except Exception as error:  # NumPy's reader raises many types of error on damaged files
             return f"{path} cannot be read ({first_line(error)})"
@@ -142,7 +149,8 @@ class Entry:
             array.flush()
             with explained(path):
                 move(part, path)
-            write_json(record, {"sha256": _sha256(path)})
+                state = file_state(path)
+            write_json(record, {"sha256": _sha256(path), "state": state})
         finally:
             part.unlink(missing_ok=True)
 

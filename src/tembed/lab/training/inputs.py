@@ -1,5 +1,6 @@
 """The images that a recipe trains on and is evaluated on (§4)."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from torch import Tensor
 
 from tembed.common.arrays import Triple
 from tembed.common.errors import TembedError, first_line
+from tembed.common.progress import SILENT, Progress
 from tembed.lab.data.batches import Batches, evaluation_batches, training_batches
 from tembed.lab.data.catalogue import dataset
 from tembed.lab.data.image_set import Splits
 from tembed.lab.data.leaving_out import incomplete_scenes
 from tembed.lab.data.loading import load
+from tembed.lab.data.resized_crops import ResizedCrops
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.schedule import derived_seed, image_side
@@ -47,10 +50,21 @@ class Inputs:
         """The shorter side of the images in pixels."""
         return min(self.splits.train.size)
 
+    @property
+    def train_side(self) -> int:
+        """The shorter side of the training images as they are shown; another one if they are resized crops."""
+        source = self.train.source
+        return source.side if isinstance(source, ResizedCrops) else self.side
 
-def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGroup = SINGLE_PROCESS) -> Inputs:
+
+def load_inputs(
+    recipe: Recipe,
+    root: str | Path | None = None,
+    group: ProcessGroup = SINGLE_PROCESS,
+    progress: Progress = SILENT,
+) -> Inputs:
     """The batches of a recipe, from the datasets in ``root``; each process of a group gets its share of them."""
-    splits = load(recipe.data, recipe.split, recipe.split_seed, root)
+    splits = load(recipe.data, recipe.split, recipe.split_seed, root, progress)
     train = splits.train
     if len(train.classes) < 2:
         raise TembedError(
@@ -88,6 +102,9 @@ def load_inputs(recipe: Recipe, root: str | Path | None = None, group: ProcessGr
         mean,
         std,
     )
+    if recipe.crops == "resized":
+        source = ResizedCrops(train, mean, std, recipe.flips, recipe.image_size or inputs.side)
+        inputs = dataclasses.replace(inputs, train=dataclasses.replace(inputs.train, source=source))
     if not is_foreign(recipe.model) and (recipe.batch_size == 1 or len(train) % recipe.batch_size == 1):
         _check_single_image(recipe, inputs)
     return inputs
@@ -121,7 +138,7 @@ def _check_single_image(recipe: Recipe, inputs: Inputs) -> None:
     A training step on the meta device, which computes only shapes, detects this before the run starts.
     """
     recipe = recipe.complete()
-    side = image_side(recipe, 0, inputs.side)
+    side = image_side(recipe, 0, inputs.train_side)
     try:
         with torch.device("meta"):
             build(recipe, len(inputs.classes), inputs.side).train()(torch.empty(1, 3, side, side))

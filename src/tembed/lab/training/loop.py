@@ -103,7 +103,7 @@ class Job:
 def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
     recipe, run = job.recipe, Run(job.out)
     # A new run loads its data before it makes its folder, so that an error in the data leaves no folder behind.
-    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group)
+    inputs = None if run.recipe_path.exists() else load_inputs(recipe, job.root, group, progress)
     lock = None
     with ExitStack() as stack:
         if group.is_first:
@@ -126,7 +126,7 @@ def _train(job: Job, group: ProcessGroup, progress: Progress) -> None:
         if group.broadcast(run.result is not None and run.recipe == recipe):
             progress.say(f"{run.folder} is already finished")
             return
-        inputs = inputs or load_inputs(recipe, job.root, group)
+        inputs = inputs or load_inputs(recipe, job.root, group, progress)
         try:
             try:
                 training = Training(job, run, inputs, group, progress, stop, lock)
@@ -214,7 +214,7 @@ class Training:
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch."""
         state = self.state
-        side = image_side(self.recipe, state.epoch, self.inputs.side)
+        side = image_side(self.recipe, state.epoch, self.inputs.train_side)
         self.model.train()
         while state.step < self.steps:
             if self.group.world == 1:
@@ -300,7 +300,7 @@ class Training:
                 "val_patch_accuracy": val.patch_accuracy,
                 "variance_share": None if share is None else share.value(self.group),
                 "lr": self._rate((state.epoch + 1) * self.steps - 1),
-                "image_side": image_side(recipe, state.epoch, self.inputs.side),
+                "image_side": image_side(recipe, state.epoch, self.inputs.train_side),
                 "images_per_second": sums.images / sums.seconds,
                 "seconds": seconds,
                 "total_seconds": before + seconds,

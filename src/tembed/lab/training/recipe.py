@@ -118,10 +118,9 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
             raise TembedError(f"`conventions` does not apply to {self.model}, which has its own; leave it out")
         if self.freeze and self.start_scale != 1:
             raise TembedError("`start_scale` does not go with `freeze`, which computes features once; leave it out")
-        if self.freeze and self.flips != "random":
-            raise TembedError("`flips` does not go with `freeze`, which computes features once; leave it out")
-        if self.freeze and self.left_out != "nothing":
-            raise TembedError("`left_out` does not go with `freeze`, which computes features once; leave it out")
+        for name, usual in (("flips", "random"), ("crops", "padded"), ("left_out", "nothing")):
+            if self.freeze and getattr(self, name) != usual:
+                raise TembedError(f"`{name}` does not go with `freeze`, which computes features once; leave it out")
 
     def _complete_constants(self, model: str, maximizer: str | None) -> dict[str, Any]:
         """The fields ``mu``, ``eta``, ``eps`` and ``constants`` for the maximizer of the completed recipe."""

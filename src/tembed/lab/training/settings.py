@@ -112,6 +112,9 @@ class TrainingSettings:
     """share of the run during which a one-cycle rate rises (default: 0.2)"""
     start_scale: float = 1.0
     """side of the training images in the first epoch, as a share of the full side; it grows to the full side"""
+    crops: Literal["padded", "resized"] = "padded"
+    """padded: a random window of the padded image (§4); resized: a random part of it, 8 to 100 % of its area, resized
+    to `image_size` or the full side, for images that are larger than the input"""
     flips: Literal["random", "alternating"] = "random"
     """random: each image is mirrored with probability one half (§4); alternating: in every other epoch"""
     averaging: float = 0.0

@@ -28,6 +28,7 @@ from tembed.common.files import InUse, locked
 from tembed.common.progress import Progress
 from tembed.images.pixels import padding
 from tembed.lab.grid.cells import describe
+from tembed.lab.training import feature_cache
 from tembed.lab.training.evaluation import evaluate
 from tembed.lab.training.feature_cache import Entry, entries
 from tembed.lab.training.frozen_features import VIEWS, CachedFeatures, frozen_inputs, view_crops
@@ -196,6 +197,29 @@ def test_a_damaged_cache_is_computed_again_and_nothing_is_lost(named: str, tmp_p
     train(recipe, again.folder, progress=said)
     assert any(line.endswith("train-2.json is damaged") for line in said.lines)
     assert fingerprint(again.folder) == fingerprint(reference.folder)
+
+
+def test_cached_features_are_hashed_once_for_each_state_of_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    real = feature_cache._sha256
+    monkeypatch.setattr(feature_cache, "_sha256", lambda path: hashed.append(path.name) or real(path))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(feature_cache, "is_in_memory", lambda _: False)
+    entry, shape = Entry(tmp_path), (3, 2)
+    with entry.writing("val", shape) as array:
+        array[:] = 1
+    for _ in range(2):
+        assert not isinstance(entry.read("val", shape), str)
+    assert hashed == ["val.npy"], "when it was written"
+    os.utime(tmp_path / "val.npy")
+    for _ in range(2):
+        assert not isinstance(entry.read("val", shape), str)
+    assert hashed == ["val.npy"] * 2
+    data = bytearray((tmp_path / "val.npy").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "val.npy").write_bytes(data)
+    assert "does not match its checksum" in str(entry.read("val", shape))
 
 
 @pytest.mark.parametrize("content", ["garbage", "[]", "{}"])

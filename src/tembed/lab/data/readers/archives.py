@@ -51,6 +51,9 @@ class Archive(Protocol):
 
     def size(self, name: str) -> int: ...
 
+    def state(self, name: str) -> tuple[int, ...]:
+        """Numbers that change if the file changes, as far as can be seen without reading it."""
+
     def open(self, name: str) -> IO[bytes]: ...
 
 
@@ -127,7 +130,7 @@ def _open(path: Path, stack: ExitStack) -> Archive:
         tar = stack.enter_context(tarfile.open(fileobj=plain, mode="r:", tarinfo=_TarMember))  # noqa: SIM115
     except tarfile.ReadError:
         raise TembedError(f"{path} is neither a folder nor a zip or tar archive (or it is damaged)") from None
-    return _Tar(path, tar, plain)
+    return Tar(path, tar, plain)
 
 
 class _Folder:
@@ -170,6 +173,9 @@ class _Folder:
     def size(self, name: str) -> int:
         return os.path.getsize(self._files[name])
 
+    def state(self, name: str) -> tuple[int, ...]:
+        return file_numbers(self._files[name])
+
     def open(self, name: str) -> IO[bytes]:
         if not stat.S_ISREG(os.stat(self._files[name]).st_mode):
             raise TembedError(f"{self._files[name]} is not a regular file: remove it")
@@ -185,6 +191,9 @@ class _SingleFile:
 
     def size(self, name: str) -> int:
         return self.path.stat().st_size
+
+    def state(self, name: str) -> tuple[int, ...]:
+        return file_numbers(self.path)
 
     def open(self, name: str) -> IO[bytes]:
         return self.path.open("rb")
@@ -216,6 +225,9 @@ class _Zip:
     def size(self, name: str) -> int:
         return self._members[name].file_size
 
+    def state(self, name: str) -> tuple[int, ...]:
+        return self._members[name].file_size, self._members[name].CRC
+
     def open(self, name: str) -> IO[bytes]:
         return self._file.open(self._members[name])
 
@@ -237,16 +249,18 @@ class _TarMember(tarfile.TarInfo):
         return super().fromtarfile(file)
 
 
-class _Tar:
-    """``stream`` is the uncompressed tar that ``file`` reads."""
+class Tar:
+    """``stream`` is the uncompressed tar that ``file`` reads. ``places``: offset and size of each file in it."""
 
     def __init__(self, path: Path, file: tarfile.TarFile, stream: IO[bytes]) -> None:
         self.path, self._file = path, file
-        self._members: dict[str, tarfile.TarInfo] = {}
+        self.places: dict[str, tuple[int, int]] = {}
         folders: set[str] = set()
         hidden: list[str] = []
-        total = 0
-        for count, member in enumerate(file):
+        total = count = 0
+        while (member := file.next()) is not None:
+            vars(file)["members"].clear()  # of a million files, they would take a gigabyte
+            count += 1
             _check_entries(path, count)
             name = _safe(path, member.name)
             if member.islnk() or member.issym():
@@ -259,19 +273,24 @@ class _Tar:
             elif _hidden(name):
                 hidden.append(name)
             elif name:
-                _check_new(path, name, self._members)
-                self._members[name] = member
+                _check_new(path, name, self.places)
+                self.places[name] = member.offset_data, member.size
         _check_unpacked_size(path, total)
         _check_end(path, stream, file.offset)
-        self.names = tuple(sorted(self._members))
+        self.names = tuple(sorted(self.places))
         self.folders = tuple(sorted(folder for folder in folders if folder and not _hidden(folder)))
         self.notes = tuple(_hidden_images(hidden))
 
     def size(self, name: str) -> int:
-        return self._members[name].size
+        return self.places[name][1]
+
+    def state(self, name: str) -> tuple[int, ...]:
+        return *file_numbers(self.path), *self.places[name]
 
     def open(self, name: str) -> IO[bytes]:
-        stream = self._file.extractfile(self._members[name])
+        member = tarfile.TarInfo(name)
+        member.offset_data, member.size = self.places[name]
+        stream = self._file.extractfile(member)
         assert stream is not None, "only regular files are listed"
         return stream
 
@@ -388,6 +407,12 @@ def _files_below(path: Path, folder: str) -> Iterator[str]:
     for inner, _, files in os.walk(folder):
         for file in files:
             yield _printable(os.path.relpath(os.path.join(inner, file), path).replace(os.sep, "/"))
+
+
+def file_numbers(path: str | Path) -> tuple[int, ...]:
+    """The size of a file and when it was changed."""
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
 
 
 def _raise(error: OSError) -> None:

@@ -3,13 +3,14 @@
 import hashlib
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from multiprocessing import parent_process
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,7 @@ MAX_SIDE = 1024  # pixels
 BATCH_IMAGES = 256
 BATCH_BYTES = 8 << 20  # of files
 DECODED_BYTES = 64 << 20  # of pixels in a batch
+AHEAD_BYTES = 1 << 29  # of pixels in all batches that are decoded ahead
 WORTH_PROCESSES = 2000  # images; below this, starting processes takes longer than decoding
 LONGER = 1.25  # long to short side, above which an image counts as oblong
 
@@ -53,45 +55,96 @@ class Batch(NamedTuple):
     digests: list[str]
 
 
-def decode_items(
-    archive: Archive, items: list[Item], options: Options, left_out: list[str], notes: list[str], progress: Progress
-) -> Iterator[Chunk]:
+class Decoding:
     """Chunks of equally sized square images, in the order of ``items``.
 
     A broken image raises an error that names it. If broken images are to be skipped, its name and the reason are
     appended to ``left_out`` instead. At the end, ``notes`` gets a line about how oblong images were fitted.
+
+    Its state identifies the files that are done by their names, labels, sizes and times of change. Whether broken
+    images are skipped is no part of it: after an error, the same import may go on with ``skip_broken``.
     """
-    expected, first = (None, "") if options.size is not None else _first_side(archive, items)
-    shapes = _Shapes(options.fit)
-    done = 0
-    for batch, decoded in _decode_batches(archive, items, options, expected):
-        images, kept, files = [], [], []
-        for item, digest, one in zip(batch.items, batch.digests, decoded, strict=True):
-            if isinstance(one, str):
-                if not options.skip_broken:
-                    raise TembedError(
-                        f"{where(archive, item.name)}: {one}; replace or remove it, or leave out every broken "
-                        "image with `skip_broken`"
+
+    def __init__(
+        self,
+        archive: Archive,
+        items: list[Item],
+        options: Options,
+        left_out: list[str],
+        notes: list[str],
+        progress: Progress,
+    ) -> None:
+        self.archive, self.items, self.options = archive, items, options
+        self.left_out, self.notes, self.progress = left_out, notes, progress
+        self.done, self.given = 0, len(left_out)
+        self.shapes = _Shapes(options.fit)
+        self.seen = hashlib.sha256(repr((options.size, options.fit)).encode())
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "done": self.done,
+            "seen": self.seen.hexdigest(),
+            "left_out": self.left_out[self.given :],
+            "shapes": vars(self.shapes),
+        }
+
+    def resume(self, state: dict[str, Any]) -> bool:
+        seen = self.seen.copy()
+        for item in self.items[: state["done"]]:
+            seen.update(self._mark(item))
+        if seen.hexdigest() != state["seen"]:
+            return False
+        self.done, self.seen = state["done"], seen
+        self.left_out += state["left_out"]
+        vars(self.shapes).update(state["shapes"])
+        self.progress.say(
+            f"continuing an import that ended early: {self.done:,} of {len(self.items):,} files are already decoded"
+        )
+        return True
+
+    def _mark(self, item: Item) -> bytes:
+        """What must not change about a file that was decoded."""
+        try:
+            state = self.archive.state(item.name)
+        except OSError:
+            state = ()
+        return repr((*item, *state)).encode()
+
+    def chunks(self) -> Iterator[Chunk]:
+        archive, options = self.archive, self.options
+        expected, first = (None, "") if options.size is not None else _first_side(archive, self.items)
+        before, start = self.done, time.monotonic()
+        for batch, decoded in _decode_batches(archive, self.items[before:], options, expected):
+            images, kept, files = [], [], []
+            for item, digest, one in zip(batch.items, batch.digests, decoded, strict=True):
+                if isinstance(one, str):
+                    if not options.skip_broken:
+                        raise TembedError(
+                            f"{where(archive, item.name)}: {one}; replace or remove it, or leave out every broken "
+                            "image with `skip_broken`"
+                        )
+                    self.left_out.append(f"{item.name}: {one}")
+                    continue
+                if one.pixels is None:
+                    assert expected is not None
+                    raise NeedsSize(
+                        f"{where(archive, item.name)} is {one.width}x{one.height}, but {first} is "
+                        f"{expected}x{expected}: give `size`"
                     )
-                left_out.append(f"{item.name}: {one}")
-                continue
-            if one.pixels is None:
-                assert expected is not None
-                raise NeedsSize(
-                    f"{where(archive, item.name)} is {one.width}x{one.height}, but {first} is {expected}x{expected}: "
-                    "give `size`"
-                )
-            shapes.add(item.name, one)
-            images.append(one.pixels)
-            kept.append(item)
-            files.append(SourceFile(item.name, digest))
-        done += len(batch.items)
-        progress.update("decoding", done, len(items))
-        if images:
-            labels = np.array([item.label for item in kept], np.int64)
-            subsets = np.array([item.subset for item in kept], np.uint8)
-            yield Chunk(np.stack(images), labels, subsets, tuple(files))
-    notes.extend(shapes.notes())
+                self.shapes.add(item.name, one)
+                images.append(one.pixels)
+                kept.append(item)
+                files.append(SourceFile(item.name, digest))
+            self.done += len(batch.items)
+            for item in batch.items:
+                self.seen.update(self._mark(item))
+            rate = (self.done - before) / max(time.monotonic() - start, 1e-9)
+            self.progress.update("decoding", self.done, len(self.items), images_per_second=rate)
+            if images:
+                labels = np.array([item.label for item in kept], np.int64)
+                subsets = np.array([item.subset for item in kept], np.uint8)
+                yield Chunk(np.stack(images), labels, subsets, tuple(files))
+        self.notes.extend(self.shapes.notes())
 
 
 def _first_side(archive: Archive, items: list[Item]) -> tuple[int | None, str]:
@@ -145,9 +198,8 @@ def _decode_batches(
     archive: Archive, items: list[Item], options: Options, expected: int | None
 ) -> Iterator[tuple[Batch, list[Decoded | str]]]:
     """Batches in order; a few more than there are processes are decoded ahead."""
-    side = options.size or expected or 1
-    most = max(1, min(BATCH_IMAGES, DECODED_BYTES // (3 * side * side)))
-    workers = cores()
+    workers, side = cores(), options.size or expected or 1
+    most = max(1, min(BATCH_IMAGES, min(DECODED_BYTES, AHEAD_BYTES // (2 * workers)) // (3 * side * side)))
     with ExitStack() as stack:
         submit: Callable[..., Future[list[Decoded | str]]] = _run_now
         ahead = 0

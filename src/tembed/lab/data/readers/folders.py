@@ -7,7 +7,7 @@ from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
 from tembed.images.image_files import ENDINGS, HEIF_ENDINGS, reads_heif
 from tembed.lab.data.readers.archives import Archive
-from tembed.lab.data.readers.decoding import Item, decode_items
+from tembed.lab.data.readers.decoding import Decoding, Item
 from tembed.lab.data.readers.reading import Options, Reading
 from tembed.lab.data.subsets import CODES, UNKNOWN, Subset
 
@@ -64,8 +64,8 @@ def read_class_folders(archive: Archive, options: Options, progress: Progress) -
     items = [Item(name, label[class_name], subset) for subset, class_name, name in sorted(rows)]
     left_out: list[str] = []
     notes = [*archive.notes, *_skipped(archive, set(names)), *_empty_classes(archive, prefix, has_split, classes)]
-    chunks = decode_items(archive, items, options, left_out, notes, progress)
-    return Reading("class folders", classes, chunks, left_out, notes)
+    source = Decoding(archive, items, options, left_out, notes, progress)
+    return Reading("class folders", classes, source.chunks(), left_out, notes, source)
 
 
 def _skipped(archive: Archive, images: set[str]) -> list[str]:

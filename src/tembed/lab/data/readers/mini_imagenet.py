@@ -16,7 +16,7 @@ from tembed.common.arrays import Int64, UInt8
 from tembed.common.errors import TembedError, one_line
 from tembed.common.progress import Progress
 from tembed.lab.data.readers.archives import Archive, open_member, read_member, where
-from tembed.lab.data.readers.decoding import Item, decode_items
+from tembed.lab.data.readers.decoding import Decoding, Item
 from tembed.lab.data.readers.pickles import read_pickle
 from tembed.lab.data.readers.reading import Chunk, Options, Reading
 from tembed.lab.data.subsets import SUBSETS, UNKNOWN
@@ -62,8 +62,8 @@ def read_csvs(archive: Archive, folder: str, options: Options, progress: Progres
     unnamed = [name for name in archive.names if name.startswith(f"{folder}images/") and name not in label_of]
     if unnamed:
         notes.append(f"skipped {len(unnamed)} files that no CSV names, such as {unnamed[0]}")
-    chunks = decode_items(archive, items, options, missing, notes, progress)
-    return Reading("Mini-ImageNet images with CSVs", classes, chunks, missing, notes)
+    source = Decoding(archive, items, options, missing, notes, progress)
+    return Reading("Mini-ImageNet images with CSVs", classes, source.chunks(), missing, notes, source)
 
 
 def read_caches(archive: Archive, folder: str, present: list[str], progress: Progress) -> Reading:

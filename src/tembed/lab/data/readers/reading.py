@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
@@ -40,13 +40,23 @@ class Chunk(NamedTuple):
     files: tuple[SourceFile, ...] = ()
 
 
+class Resumable(Protocol):
+    """The source of chunks that can go on where an earlier one ended."""
+
+    def state(self) -> dict[str, Any]:
+        """Where it is after the last chunk, as plain values."""
+
+    def resume(self, state: dict[str, Any]) -> bool:
+        """Go on from this state, before the first chunk. False if the files up to there are no longer the same."""
+
+
 @dataclass
 class Reading:
     """A dataset found in files. Its classes are known at once; its images are read while ``chunks`` is iterated (once).
 
     ``kind`` says what the files are. ``left_out`` lists broken images that were skipped. ``notes`` are lines for the
     user about other files that were skipped and about how images were fitted. Both are complete when ``chunks`` is
-    exhausted.
+    exhausted. ``source`` is None if the images cannot be read from the middle.
     """
 
     kind: str
@@ -54,3 +64,4 @@ class Reading:
     chunks: Iterator[Chunk]
     left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    source: Resumable | None = None
