@@ -30,19 +30,18 @@ class PoolWriter:
 
     def __init__(self, folder: Path, source: Resumable | None) -> None:
         self.folder, self.source = folder, source
-        self.images = NpyWriter(folder / "images.npy")
-        self.labels = NpyWriter(folder / "labels.npy", np.int64)
-        self.origin = NpyWriter(folder / "origin.npy")
-        self.sums = NpyWriter(folder / SUMS, np.int64, rest=(6,))
-        self.list = HashedFile(folder / FILE_LIST)
-        self.files: dict[str, HashedFile] = {"images": self.images, "labels": self.labels, "origin": self.origin}
-        self.files |= {"sums": self.sums, "list": self.list}
-        self.open_files = ExitStack()
-        for file in self.files.values():
-            self.open_files.enter_context(file)
-        if source is None or not self._resume(source):
-            for file in self.files.values():
-                file.reset()
+        with ExitStack() as opened:  # a file that cannot be opened closes the others
+            self.images = opened.enter_context(NpyWriter(folder / "images.npy"))
+            self.labels = opened.enter_context(NpyWriter(folder / "labels.npy", np.int64))
+            self.origin = opened.enter_context(NpyWriter(folder / "origin.npy"))
+            self.sums = opened.enter_context(NpyWriter(folder / SUMS, np.int64, rest=(6,)))
+            self.list = opened.enter_context(HashedFile(folder / FILE_LIST))
+            self.files: dict[str, HashedFile] = {"images": self.images, "labels": self.labels, "origin": self.origin}
+            self.files |= {"sums": self.sums, "list": self.list}
+            if source is None or not self._resume(source):
+                for file in self.files.values():
+                    file.reset()
+            self.open_files = opened.pop_all()
         self.saved = time.monotonic()
 
     def append(self, chunk: Chunk) -> None:
