@@ -25,6 +25,7 @@ from support.disk import Disk, Journal, lay_out, snapshot
 from support.kills import fingerprint
 from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
+from tembed.lab.data import pool_writer
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.store import is_stored, open_stored, remove_dataset, rename_dataset
 from tembed.lab.data.verification import verify
@@ -209,6 +210,14 @@ def verified(root: Path, name: str) -> tuple[str, str]:
     return stored.sha256, stored.manifest["name"]
 
 
+class SavedImport(Import):
+    """pictures imported, with the state saved after every chunk"""
+
+    def do(self, folder: Path, promise: Promise) -> None:
+        with mock.patch.object(pool_writer, "SAVE_SECONDS", 0.0):
+            super().do(folder, promise)
+
+
 class Repair(Import):
     """pictures imported again over a damaged dataset"""
 
@@ -296,7 +305,7 @@ class Saving(Training):
         return self.content
 
 
-WORKS: tuple[type[Work], ...] = (Training, Continuing, Saving, Import, Repair, Rename, Remove)
+WORKS: tuple[type[Work], ...] = (Training, Continuing, Saving, Import, SavedImport, Repair, Rename, Remove)
 
 
 # --- disturbing them
