@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> int:
     from tembed.common.files import below, locked_folder
     from tembed.lab.analysis.analysis_folder import default_out
     from tembed.lab.analysis.analyzing import analyze
+    from tembed.lab.analysis.knock_outs import NO_EMBEDDING
     from tembed.lab.analysis.sampling import read_groups
     from tembed.lab.claims import measure_claims
     from tembed.lab.page.builder import build_page
@@ -76,6 +77,8 @@ def main(arguments: list[str]) -> int:
         claims = measure_claims(found)
         report = write_analysis(found, out, page="page/index.html" if found.has_maps else None, claims=claims)
         page = build_page(found, folder, network=(folder / "network").exists()) if found.has_maps else None
+    if not command.quiet and found.has_maps and NO_EMBEDDING in found.knock_outs.knock_outs:
+        print(found.knock_outs.at_work())
     if page is not None:
         print(f"every patch on a map: {page}")
     show(claims, report, command.quiet)

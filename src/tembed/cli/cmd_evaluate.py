@@ -33,6 +33,7 @@ class Evaluate:
 def main(arguments: list[str]) -> int:
     command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
     from tembed.common.errors import one_line
+    from tembed.lab.analysis.knock_outs import without_embedding
     from tembed.lab.report.evaluation_report import default_out, summary, write_evaluation
     from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.evaluation import evaluate_in_detail
@@ -44,7 +45,11 @@ def main(arguments: list[str]) -> int:
         accelerator=command.accelerator,
         progress=stderr_progress(command.quiet),
     )
+    with stderr_progress(command.quiet) as progress:
+        knocked = without_embedding(found.network, found.images, progress=progress)
     print(f"{command.source} on {found.evaluation.images:,} {command.subset} images:")
+    if knocked is not None:
+        print(f"  {knocked.at_work()}")
     for line in summary(found):
         print(f"  {line}")
     if command.quiet:

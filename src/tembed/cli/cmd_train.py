@@ -23,6 +23,7 @@ FLAGS = {**LAYER_FLAGS, "weight": "--lambda"}
 
 if TYPE_CHECKING:
     from tembed.common.progress import Progress
+    from tembed.lab.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,26 @@ def train_here(command: Train) -> int:
         f"weights of epoch {result['best_epoch']} of {result['epochs']}, the best on validation images "
         f"({100 * result['val_accuracy']:.2f} %)"
     )
+    if not command.quiet and (line := at_work(run)):
+        print(line)
     return 0
+
+
+def at_work(run: "Run") -> str | None:
+    """Whether the block of a finished run is at work on its test images, in one line; None if nothing is fed back."""
+    from tembed.lab.analysis.knock_outs import without_embedding
+    from tembed.lab.data.loading import load
+    from tembed.lab.terminal import stderr_progress
+    from tembed.models.registry import model_info
+    from tembed.trained.weights_file import as_network
+
+    recipe = run.recipe
+    if not model_info(recipe.model).has_block:
+        return None
+    images = load(recipe.data, recipe.split, recipe.split_seed).test
+    with stderr_progress(quiet=False) as progress:
+        found = without_embedding(as_network(run), images, progress=progress)
+    return None if found is None else found.at_work()
 
 
 def observer(command: Train) -> "Progress":

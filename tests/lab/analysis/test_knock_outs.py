@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,11 +22,15 @@ from tembed.lab.analysis.knock_outs import (
     NO_SHORTCUT,
     OTHERS,
     PERMUTED,
+    KnockOuts,
     compare,
     derangement,
     mcnemar,
     measure_knock_outs,
+    trained_knock_outs,
+    without_embedding,
 )
+from tembed.lab.data.image_set import ImageSet
 from tembed.models.network import Output
 from tembed.models.registry import create_model
 
@@ -101,6 +106,38 @@ def test_an_embedding_that_misleads_the_head_is_named() -> None:
     assert found.accuracy == 0.0
     assert found.knock_outs[NO_EMBEDDING].accuracy == 1.0
     assert "Removing f' improves the head" in found.words()
+    assert found.at_work().startswith("the block is at work, but does harm: without f' the head loses -100.00 points")
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "images", "line"),
+    [
+        (40, 10, 4000, "the block is at work: without f' the head loses 0.75 points [0.40, 1.10] on 4,000 images"),
+        (10, 8, 4000, "the block is idle: without f' the head loses 0.05 points [-0.16, 0.26] on 4,000 images; try "),
+        (10, 4, 400, "whether the block is at work is undecided: without f' the head loses 1.50 points [-0.33, 3.33]"),
+        (0, 0, 4000, "the block is idle: without f' the head loses 0.00 points [-0.07, 0.07] on 4,000 images; try "),
+        (0, 0, 100, "whether the block is at work is undecided: without f' the head loses 0.00 points [-3.00, 3.00]"),
+    ],
+)
+def test_the_block_is_at_work_idle_or_undecided(lost: int, gained: int, images: int, line: str) -> None:
+    intact = torch.zeros(images, dtype=torch.bool)
+    without = intact.clone()
+    intact[:lost], without[lost : lost + gained] = True, True
+    found = KnockOuts(images, 0.5, knock_outs={NO_EMBEDDING: compare(intact, [without])})
+    assert found.at_work().startswith(line)
+
+
+def test_the_cost_of_no_embedding_alone_is_that_of_all_knock_outs() -> None:
+    network, generator = tembed.load("rn26-embed/cifar10"), np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (40, 32, 32, 3), np.uint8)
+    labels = torch.from_numpy(generator.integers(0, 10, 40))
+    images = ImageSet(pixels, labels, network.description.classes, indices=torch.arange(40))
+    alone, every = without_embedding(network, images), trained_knock_outs(network, images)
+    assert alone is not None
+    assert list(alone.knock_outs) == [NO_EMBEDDING]
+    assert alone.knock_outs[NO_EMBEDDING] == every.knock_outs[NO_EMBEDDING]
+    assert (alone.accuracy, alone.share) == (every.accuracy, every.share)
+    assert without_embedding(tembed.load("rn26/cifar10"), images) is None
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,10 @@ QUANTILE_POINTS = 1_000_000
 DRAWS = 3
 """Draws of each random knock-out."""
 LEVEL = 0.05
+IDLE = 0.005
+"""The block is idle if the cost of f' = 0 is surely below this share of the images."""
+WHEN_IDLE = "try --norm-shortcut or more epochs, or take the patch scores as a reading of the network"
+"""What to do about an idle block (docs/vital-signs.md)."""
 
 NO_EMBEDDING, OTHERS, PERMUTED, NO_SHORTCUT = (
     "f' = 0",
@@ -91,6 +95,31 @@ class KnockOuts:
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return asdict(self)
+
+    @property
+    def state(self) -> Literal["at work", "idle", "undecided"]:
+        """Whether the head needs f': its removal costs something, surely less than `IDLE`, or neither is sure."""
+        out = self.knock_outs[NO_EMBEDDING]
+        if out.p < LEVEL:
+            return "at work"
+        return "idle" if out.cost + self._margin < IDLE else "undecided"
+
+    @property
+    def _margin(self) -> float:
+        """Half of the 95 % interval of the cost of f' = 0. If no image changed: the rule of three."""
+        return 1.96 * self.knock_outs[NO_EMBEDDING].noise or 3 / self.images
+
+    def at_work(self) -> str:
+        """Whether the block is at work, in one line with the cost of f' = 0 and its interval."""
+        out = self.knock_outs[NO_EMBEDDING]
+        low, high = (100 * (out.cost + sign * self._margin) for sign in (-1, 1))
+        points = f"{100 * out.cost:.2f} points [{low:.2f}, {high:.2f}]"
+        found = f"without f' the head loses {points} on {self.images:,} images"
+        if self.state == "at work":
+            return f"the block is at work{', but does harm' if out.cost < 0 else ''}: {found}"
+        if self.state == "idle":
+            return f"the block is idle: {found}; {WHEN_IDLE}"
+        return f"whether the block is at work is undecided: {found}; more images would tell"
 
     def words(self) -> str:
         """Whether the head needs f', in one or two sentences."""
@@ -148,18 +177,41 @@ def trained_knock_outs(
 
     ``fast``: at most `IMAGES_FAST`.
     """
-    is_cut = _is_cut(network, find_block(network))
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    chosen = order[: IMAGES_FAST if fast else IMAGES if is_cut else IMAGES_UNCUT]
+    return _of_some(network, images, seed, progress, IMAGES_FAST if fast else IMAGES, _measure)
+
+
+def without_embedding(
+    network: AnyNetwork, images: ImageSet, seed: int = 0, progress: Progress = SILENT
+) -> KnockOuts | None:
+    """The knock-out ``f' = 0`` alone, which takes a fraction of the time; None if nothing is fed back."""
+    if not any(isinstance(module, FeatureEmbedding) for module in network.modules()) or len(images) < 2:
+        return None
+    return _of_some(network, images, seed, progress, IMAGES, partial(_measure, only=(NO_EMBEDDING,)))
+
+
+def _of_some(
+    network: AnyNetwork, images: ImageSet, seed: int, progress: Progress, most: int, measure: Callable[..., KnockOuts]
+) -> KnockOuts:
+    """``measure`` on random images of a subset."""
+    most = most if _is_cut(network, find_block(network)) else min(most, IMAGES_UNCUT)
+    chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:most]
 
     def fetch(which: Tensor) -> Tensor:
         return normalised(images.pixels(chosen[which].numpy()), *network.description.normalisation)
 
     with reproducible(next(network.parameters()).device):
-        return _measure(network, fetch, images.labels[chosen], seed, progress)
+        return measure(network, fetch, images.labels[chosen], seed, progress)
 
 
-def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress: Progress) -> KnockOuts:
+def _measure(
+    model: nn.Module,
+    fetch: Fetch,
+    labels: Tensor,
+    seed: int,
+    progress: Progress,
+    only: tuple[str, ...] | None = None,
+) -> KnockOuts:
+    """All knock-outs and the gradients, or these knock-outs alone."""
     block = find_block(model)
     device = block.match.score.weight.device
     labels = labels.to(device)
@@ -169,9 +221,11 @@ def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress
 
     with evaluation_mode(model), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # for maximizers that draw noise
-        found = _classify(model, block, moved, labels, seed, progress)
-        norms, cosine = gradients(model, block, moved, labels, seed)
-    return KnockOuts(images=len(labels), gradient_norms=norms, gradient_cosine=cosine, **found)
+        found = _classify(model, block, moved, labels, seed, progress, only)
+        if only is None:
+            norms, cosine = gradients(model, block, moved, labels, seed)
+            found |= {"gradient_norms": norms, "gradient_cosine": cosine}
+    return KnockOuts(images=len(labels), **found)
 
 
 # --- accuracy with and without parts of the block
@@ -179,13 +233,21 @@ def _measure(model: nn.Module, fetch: Fetch, labels: Tensor, seed: int, progress
 
 @torch.no_grad()
 def _classify(
-    model: nn.Module, block: Block, fetch: Fetch, labels: Tensor, seed: int, progress: Progress
+    model: nn.Module,
+    block: Block,
+    fetch: Fetch,
+    labels: Tensor,
+    seed: int,
+    progress: Progress,
+    only: tuple[str, ...] | None,
 ) -> dict[str, Any]:
     """One pass over the images in random order. Each batch goes through the network once for each knock-out."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(labels), generator=generator)  # neighbours in a dataset's order share their class
     trunk, head = _cut(model, block)
     changes = replacements(block, generator) if isinstance(block, FeatureEmbedding) else {}
+    if only is not None:
+        changes = {name: changes[name] for name in only}
     outcomes: dict[str, list[list[Tensor]]] = {name: [[] for _ in draws] for name, draws in changes.items()}
     intact, sums = [], []
     with measured_share(model) as share:
