@@ -72,17 +72,26 @@ class Bench:
         return Timing((time.perf_counter() - start) / calls, host / calls)
 
     def compare(self, title: str, ways: dict[str, Way]) -> dict[str, list[Timing]]:
-        """Timings of each way in alternating rounds, at least two, after two calls that do not count."""
-        calls = {}
+        """Timings of each way in alternating rounds, at least two, after three calls that do not count.
+
+        A way that fails is reported and left out, except the first.
+        """
+        calls: dict[str, int] = {}
         for name, way in ways.items():
             print(f"\r{title}: {name:40}", end="", flush=True, file=sys.stderr)
-            self.time(way, 2)
-            calls[name] = max(1, round(BURST / self.time(way, 1).total))
-        timings: dict[str, list[Timing]] = {name: [] for name in ways}
-        start = time.perf_counter()
-        while time.perf_counter() - start < self.seconds or len(timings[next(iter(ways))]) < 2:
-            for name, way in ways.items():
-                timings[name].append(self.time(way, calls[name]))
+            try:
+                self.time(way, 2)
+                calls[name] = max(1, round(BURST / self.time(way, 1).total))
+            except Exception as error:
+                if not calls:
+                    raise
+                print(f"{title}, {name} failed: {type(error).__name__}: {first_line(error)}")
+        timings: dict[str, list[Timing]] = {name: [] for name in calls}
+        start, rounds = time.perf_counter(), 0
+        while rounds < 2 or time.perf_counter() - start < self.seconds:
+            for name, count in calls.items():
+                timings[name].append(self.time(ways[name], count))
+            rounds += 1
         print("\r" + " " * 70, end="\r", file=sys.stderr)
         return timings
 

@@ -37,6 +37,17 @@ def test_a_failure_does_not_cost_the_rest_of_the_report(capsys: pytest.CaptureFi
     assert "exact P2, batch 4, 16 kernels" in report
 
 
+def test_a_way_that_fails_does_not_cost_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise RuntimeError("no kernel image\nfor this GPU")
+
+    gpu.Bench("cpu", 0).print_table("title", "steps/s", {"eager": int, "broken": broken, "bf16": int})
+    report = capsys.readouterr().out
+    assert "title, broken failed: RuntimeError: no kernel image" in report
+    assert "eager" in report
+    assert "bf16" in report
+
+
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
     with pytest.raises(SystemExit, match=r"no GPU here.*--device cpu"):

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tembed.kernels import exact_p2
 from tembed.maximizers import perturbed
-from tembed.maximizers.perturbed import PerturbedFunction
+from tembed.maximizers.perturbed import PerturbedFunction, integrate_gradient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton is published for Linux only")
 
@@ -108,3 +108,14 @@ def test_double_precision_uses_the_loop() -> None:
     with FakeTensorMode():
         assert exact_p2.has_kernel(torch.empty(1, device="cuda"))
         assert not exact_p2.has_kernel(torch.empty(1, device="cuda", dtype=torch.float64))
+
+
+def test_a_second_derivative_in_half_precision_is_computed_in_single() -> None:
+    """The loop takes over from the kernel, and the nodes are too fine for half precision."""
+    a, g = torch.randn(2, 3, 8).bfloat16()
+    mu = torch.full((3, 1), 0.5, dtype=torch.bfloat16)
+    context = SimpleNamespace(saved_tensors=(a, mu), eps=1.0, dim=1)
+    grad, grad_mu, *_ = PerturbedFunction.backward(context, g)  # gradients are recorded, as with create_graph=True
+    expected = integrate_gradient(g.double(), a.double(), mu.double(), 1.0, 1)
+    torch.testing.assert_close(grad.double(), expected[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(grad_mu.double(), expected[1], atol=1e-5, rtol=0)

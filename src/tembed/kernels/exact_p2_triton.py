@@ -49,7 +49,7 @@ def integral(
     Node ``n`` is at ``first + n * step`` relative to the largest of ``eps [a; mu]``. The other integers are strides.
     """
     pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)
-    kernel = tl.arange(0, KERNELS)[None, :]
+    kernel = tl.arange(0, KERNELS)[None, :].to(tl.int64)
     in_map = pixel < pixels
     exists = in_map[:, None] & (kernel < kernels)
     row, column = (pixel // inner)[:, None], (pixel % inner)[:, None]
