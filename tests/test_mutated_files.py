@@ -34,7 +34,7 @@ def test_damaged_files_are_read_or_refused(name: str, files: Files) -> None:
         ("network.json", b'"loaded"', b'"lost"'),
         ("network.json", b'"loaded": [', b'"loaded": [5,'),
         ("hub config", b'"seed": 0', b'"seed": [0]'),
-        ("old state dict", b"conv.weight", b""),
+        ("old state dict", b"q\0", b"hw"),
         ("cached features: train.npy", b"{'descr'", b"\0\0\0\0\0\0\0\0"),
     ],
 )

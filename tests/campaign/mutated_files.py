@@ -73,12 +73,12 @@ def main() -> int:
     notes = NOTES / f"mutated-{arguments.seed}{'-only' if arguments.only else ''}.jsonl"
     if arguments.only and not arguments.worker:
         notes.unlink(missing_ok=True)
-    while left := [number for number in range(arguments.files) if number not in read_notes(notes)]:
+    while left := sorted(set(range(arguments.files)) - set(read_notes(notes))):
         if arguments.worker:
             work(left, kinds, arguments.seed, notes)
             return 0
         ended = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--worker"])
-        now = [number for number in left if number not in read_notes(notes)]
+        now = sorted(set(left) - set(read_notes(notes)))
         if ended.returncode and now:
             note(notes, now[0], kinds[now[0] % len(kinds)], "death", f"the process ended with {ended.returncode}")
         print(f"{arguments.files - len(now)} of {arguments.files} files", flush=True)
