@@ -40,6 +40,12 @@ QUICK = "not process and not browser and not cluster and not slow"
 SLOW = "slow and not browser and not cluster"
 STARTS_PROCESSES = "process and not browser and not cluster and not slow"
 PAGE_TESTS = [f"tests/lab/page/test_{name}.py" for name in ("units", "panels", "browser", "register_panel", "drop")]
+MIRRORS = {
+    "attachment/building.py": "tests/lab/training/attached/test_networks.py",
+    "lab/analysis/score_gradients.py": "tests/lab/analysis/test_knock_outs.py",
+    "lab/training/torchrun.py": "tests/lab/training/test_devices.py",
+}
+"""The tests of modules that no test imports."""
 
 LARGE = (
     "hypothesis",
@@ -89,10 +95,9 @@ def imports(path: Path) -> set[str]:
 
 
 def nearest_tests(file: str) -> tuple[list[str], list[str]]:
-    """The test files of a module and those that import it; and those of the modules that import it, if there are more.
+    """The test files of a module and those that import it; and those of the modules that import it.
 
-    In both lists the files that import the fewest modules come first: they test the fewest others. In the second list,
-    those that mention the module's name are before the rest.
+    In both lists the files that import the fewest modules come first: they test the fewest others.
     """
     if file.endswith(".js"):
         return PAGE_TESTS, []
@@ -107,14 +112,13 @@ def nearest_tests(file: str) -> tuple[list[str], list[str]]:
     for path in sorted((PROJECT / "tests").rglob("test_*.py"), key=lambda path: len(imports(path))):
         used, same_folder = imports(path), path.parent == PROJECT / "tests" / Path(file).parent
         test = path.relative_to(PROJECT).as_posix()
-        if path.stem == f"test_{stem}" or (stem in path.stem and same_folder):
+        if test == MIRRORS.get(file) or path.stem == f"test_{stem}" or (stem in path.stem and same_folder):
             own.append(test)
         elif name in used:
             near.append(test)
         elif users & used or same_folder:
             far.append(test)
-    far.sort(key=lambda test: stem not in (PROJECT / test).read_text("utf-8"))
-    return (own + near, far) if own or near else (far, [])
+    return own + near, far
 
 
 class Copy:
