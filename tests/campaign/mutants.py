@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -79,6 +80,7 @@ EQUIVALENT = {
 """Survivors that compute the same as the original, as `str(bug)`, and why."""
 
 
+@cache
 def candidates(pattern: str, find: Callable[[str, str], list[Bug]]) -> list[Bug]:
     """The bugs of the files with this pattern, the first of those that read the same."""
     found: dict[str, Bug] = {}
