@@ -43,7 +43,10 @@ STARTS_PROCESSES = "process and not browser and not cluster and not slow"
 PAGE_TESTS = [f"tests/lab/page/test_{name}.py" for name in ("units", "panels", "browser", "register_panel", "drop")]
 MIRRORS = {
     "attachment/building.py": "tests/lab/training/attached/test_networks.py",
+    "lab/analysis/explanation_figure.py": "tests/lab/analysis/test_explanation.py",
     "lab/analysis/score_gradients.py": "tests/lab/analysis/test_knock_outs.py",
+    "lab/report/curves.py": "tests/lab/report/test_grid_report.py",
+    "lab/report/tables.py": "tests/lab/report/test_grid_report.py",
     "lab/training/torchrun.py": "tests/lab/training/test_devices.py",
 }
 """The tests of modules that no test imports."""
@@ -112,7 +115,7 @@ def imports(path: Path) -> set[str]:
 
 
 def nearest_tests(file: str) -> tuple[list[str], list[str]]:
-    """The test files of a module and those that import it; and those of the modules that import it.
+    """The test files of a module and those that import it; and, if there are such, those of the modules that import it.
 
     In both lists the files that import the fewest modules come first: they test the fewest others.
     """
@@ -135,7 +138,7 @@ def nearest_tests(file: str) -> tuple[list[str], list[str]]:
             near.append(test)
         elif users & used or same_folder:
             far.append(test)
-    return own + near, far
+    return (own + near, far) if own or near else (far, [])
 
 
 class Copy:
