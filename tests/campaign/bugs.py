@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 OPERATORS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
 OPERATORS |= {ast.FloorDiv: ("//", "*"), ast.Mod: ("%", "//"), ast.Pow: ("**", "*")}
@@ -48,9 +49,9 @@ class PythonBugs(ast.NodeVisitor):
     """Collects the bugs that can be planted in a file. Messages, docstrings and annotations are left out."""
 
     def __init__(self, file: str, text: str):
-        self.file, self.text = file, text
+        self.file, self.text, self.lines = file, text, text.splitlines()
         lengths = [len(line.encode()) for line in text.splitlines(keepends=True)]
-        self.starts = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+        self.starts = list(accumulate(lengths, initial=0))
         self.content = text.encode()
         self.found: list[Bug] = []
         self.visit(ast.parse(text))
@@ -65,7 +66,7 @@ class PythonBugs(ast.NodeVisitor):
         return self.content[self.at(node) : self.at(node, True)].decode()
 
     def add(self, node: ast.expr, new: str) -> None:
-        old, place = self.source(node), self.text.splitlines()[node.lineno - 1].strip()
+        old, place = self.source(node), self.lines[node.lineno - 1].strip()
         if new != old:
             self.found.append(Bug(self.file, self.at(node), self.at(node, True), node.lineno, old, new, place))
 
@@ -190,12 +191,12 @@ def javascript_tokens(text: str) -> Iterator[tuple[str, int, str]]:
 
 def javascript_bugs(file: str, text: str) -> list[Bug]:
     """The bugs that can be planted in a script. Strings, templates, regular expressions and comments are left out."""
-    found = []
+    found, lines = [], text.splitlines()
 
     def add(start: int, stop: int, new: str) -> None:
         line = text.count("\n", 0, start)
         first, last = len(text[:start].encode()), len(text[:stop].encode())
-        found.append(Bug(file, first, last, line + 1, text[start:stop], new, text.splitlines()[line].strip()))
+        found.append(Bug(file, first, last, line + 1, text[start:stop], new, lines[line].strip()))
 
     tokens = list(javascript_tokens(text))
     kinds = ["", *(kind for kind, _, _ in tokens), ""]

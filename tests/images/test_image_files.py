@@ -154,6 +154,14 @@ def test_an_image_that_takes_long_for_its_size_is_not_decoded(reason: str) -> No
     assert reason in found
 
 
+def test_a_jpeg_may_have_some_padding() -> None:
+    """Bytes of 255 in front of a marker, whose own first byte is another one."""
+    jpeg = encoded(Image.fromarray(RGB), "JPEG")
+    assert (decode(jpeg[:2] + b"\xff" * 4094 + jpeg[2:]) == decode(jpeg)).all()
+    with pytest.raises(BrokenImageError, match="padded"):
+        decode(jpeg[:2] + b"\xff" * 4095 + jpeg[2:])
+
+
 def test_what_follows_the_end_of_a_jpeg_is_ignored() -> None:
     """Phones append a film, in which any bytes occur."""
     jpeg = encoded(Image.fromarray(np.tile(RGB, (9, 9, 1))), "JPEG", progressive=True)

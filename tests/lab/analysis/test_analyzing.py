@@ -214,20 +214,20 @@ def test_too_few_patches_drop_the_maps_and_not_the_report(
 
 def test_cached_features_are_extracted_again_only_if_damaged(weights: Path, tmp_path: Path) -> None:
     network = load_network(weights / "rn26-embed.safetensors")
-    images = load("tiny").test
-    first = cached_features(network, images, tmp_path)
-    (path,) = tmp_path.iterdir()
+    images, folder = load("tiny").test, tmp_path / "new" / "cache"
+    first = cached_features(network, images, folder)
+    (path,) = folder.iterdir()
     recorder = Recorder()
-    again = cached_features(network, images, tmp_path, progress=recorder)
+    again = cached_features(network, images, folder, progress=recorder)
     assert not recorder.tasks
     np.testing.assert_array_equal(first.block_output, again.block_output)
     assert (again.map_size, again.window, again.key) == (first.map_size, first.window, first.key)
-    cached_features(network, images.subset(torch.arange(10)), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
+    cached_features(network, images.subset(torch.arange(10)), folder)
+    assert len(list(folder.iterdir())) == 2
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    repaired = cached_features(network, images, tmp_path, progress=recorder)
+    repaired = cached_features(network, images, folder, progress=recorder)
     assert "again" in recorder.lines[0]
     np.testing.assert_array_equal(first.block_output, repaired.block_output)
 

@@ -124,6 +124,8 @@ def test_a_disagreement_of_head_and_patches_is_stated() -> None:
     texts = {text.get_text() for text in one.figure().texts}
     assert "Head and patches disagree: the patches see class 1 (0.70 on average)." in texts
     assert one.words().splitlines()[2] == "1,2: 1.0 class 1"
+    counts = [text.get_text() for text in one.figure().axes[-1].texts]
+    assert counts == ["best in 0 of 4 patches", "best in 3 of 4 patches", "best in 1 of 4 patches"]
     agreeing = made(scores, head=1)
     assert agreeing.agree
     assert agreeing.verdict == "class 1 1.00; the patches agree (0.70)"

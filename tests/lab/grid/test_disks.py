@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.progress import Said
+from support.syncs import synced_folders
 
 from tembed.common.files import open_file, write_json
 from tembed.lab.grid.engines import LocalEngine, exit_reason
@@ -106,3 +108,11 @@ def test_nested_lines_of_metrics_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"metrics.jsonl is missing or damaged"):
         _ = Run(tmp_path).metrics
+
+
+def test_a_note_of_progress_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written every second, and of no use after a power cut."""
+    found = synced_folders(monkeypatch)
+    ProgressFile(tmp_path / "note").update("training", 1, 4, epoch=1)
+    assert json.loads((tmp_path / "note").read_text())["share"] == 0.25
+    assert not found
