@@ -298,6 +298,11 @@ def test_jobs_limit_the_workers_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None
     assert LocalEngine("").threads == 4
 
 
+def test_the_gpu_of_a_mac_has_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    assert LocalEngine("").jobs == 1
+
+
 PLUGIN = """
 from tembed.models.resnet import resnet
 from tembed.models import register_model

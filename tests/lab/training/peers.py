@@ -1,4 +1,4 @@
-"""One of two real processes that check synced batch normalisation: ``python peers.py RANK STORE FILE``."""
+"""One of two real processes that check what processes share: ``python peers.py RANK STORE FILE``."""
 
 import copy
 import json
@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tembed.lab.training.process_group import FabricGroup
 from tembed.lab.training.synced_norm import synchronise
 
 SHARES = (3, 2)
@@ -21,7 +22,7 @@ def errors(rank: int) -> dict[str, float]:
     nn.init.normal_(whole.weight)
     nn.init.normal_(whole.bias)
     mine = nn.Sequential(copy.deepcopy(whole))
-    synchronise(mine)
+    synchronise(mine, torch.device("cpu"))
     names = list(mine.state_dict())
     differences = {"names": float(names != [f"0.{name}" for name in whole.state_dict()])}
     start, stop = (0, SHARES[0]) if rank == 0 else (SHARES[0], sum(SHARES))
@@ -57,17 +58,25 @@ def half(rank: int) -> float:
     x = torch.randn(sum(SHARES), 4, 3, 5).bfloat16()
     norm = nn.Sequential(nn.BatchNorm2d(4))
     expected = copy.deepcopy(norm).double()(x.double())
-    synchronise(norm)
+    synchronise(norm, torch.device("cpu"))
     part = slice(0, SHARES[0]) if rank == 0 else slice(SHARES[0], None)
     got = norm(x[part])
     assert got.dtype == torch.bfloat16
     return float((got.double() - expected[part]).abs().max())
 
 
+def means(rank: int) -> list[float]:
+    """The means over a batch from those over its shares, and how many processes were asked to stop."""
+    group = FabricGroup.__new__(FabricGroup)
+    group.rank, group.world = rank, len(SHARES)
+    own = torch.tensor([1.0, 10.0]) if rank == 0 else torch.tensor([2.0, 20.0])
+    return group.batch_means(own, SHARES[rank] / sum(SHARES), stop=rank == 1).tolist()
+
+
 def main() -> None:
     rank, store, file = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    found = {"norm": errors(rank), "half": {"all": half(rank)}}
+    found = {"norm": errors(rank), "half": {"all": half(rank)}, "means": means(rank)}
     file.write_text(json.dumps(found))
     dist.destroy_process_group()
 

@@ -245,6 +245,19 @@ def test_more_gpus_than_exist_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
         Hardware(devices=3).complete()
 
 
+def test_the_gpu_of_a_mac_is_chosen_and_is_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TembedError, match="`accelerator` is mps, but torch finds no GPU here"):
+        Hardware(accelerator="mps").complete()
+    with pytest.raises(TembedError, match="'gpu'; it must be one of auto, cpu, cuda, mps"):
+        Hardware(accelerator="gpu").complete()  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert Hardware().complete().accelerator == "mps"
+    assert Hardware(accelerator="cpu").complete().accelerator == "cpu"
+    for hardware in (Hardware(devices=2), Hardware(precision="64-true")):
+        with pytest.raises(TembedError, match="a Mac has one GPU, without 64-true"):
+            hardware.complete()
+
+
 def test_numbers_that_contradict_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     started = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "6", "RANK": "1", "LOCAL_RANK": "1"}
     for name, value in started.items():

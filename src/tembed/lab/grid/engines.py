@@ -127,10 +127,12 @@ class LocalEngine:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as entries of ``CUDA_VISIBLE_DEVICES``."""
+    """The GPUs that this process may use, as entries of ``CUDA_VISIBLE_DEVICES``. A Mac has one, which ignores it."""
     import torch
 
     count = torch.cuda.device_count()
+    if not count and torch.backends.mps.is_available():
+        return ["0"]
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [name.strip() for name in given.split(",")][:count] if given else [str(gpu) for gpu in range(count)]
 

@@ -112,8 +112,8 @@ def measure_speed(recipe: Recipe, size: DataSize, device: str = "cpu") -> Speed:
         labels = torch.randint(size.classes, (count,)).to(device)
         start = time.perf_counter()
         work(images, labels)
-        if device == "cuda":
-            torch.cuda.synchronize()
+        if device != "cpu":
+            getattr(torch, device).synchronize()
         return (time.perf_counter() - start) / count
 
     def fastest(work: Callable[[Tensor, Tensor], None], batch: int) -> float:

@@ -272,7 +272,7 @@ class Training:
             sums.head += read.head * read.images
             sums.patches += read.patches * read.images
             sums.correct += round(read.accuracy * read.images)
-            self.stop_seen |= read.stop
+            self.stop_seen |= read.asked_to_stop > 0
 
     def finish_epoch(self) -> None:
         """Validate, keep the weights if they are the best so far, and save."""

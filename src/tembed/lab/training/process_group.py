@@ -143,7 +143,7 @@ class FabricGroup(ProcessGroup):
         if self.world > 1:
             from tembed.lab.training.synced_norm import synchronise
 
-            synchronise(model)
+            synchronise(model, self.device)
 
     def setup(self, model: nn.Module, optimizer: Optimizer) -> tuple[Forward, Any]:
         return self.fabric.setup(model, optimizer)

@@ -51,7 +51,7 @@ def measured_loss(forward: Forward, loss: EmbeddingLoss) -> MeasuredLoss:
 class StepMeans:
     """What was read of one step: its position in the epoch, the images of its batch, and means over them.
 
-    ``stop``: whether a process of several was asked to stop before this step.
+    ``asked_to_stop``: how many processes of several were asked to stop before this step.
     """
 
     step: int
@@ -59,7 +59,7 @@ class StepMeans:
     head: float
     patches: float
     accuracy: float
-    stop: bool = False
+    asked_to_stop: float = 0.0
 
 
 class UnreadSteps:

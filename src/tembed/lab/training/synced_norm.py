@@ -1,4 +1,4 @@
-"""Batch normalisation over the batch of all processes, on any device (torch's own refuses CPU tensors)."""
+"""Batch normalisation over the batch of all processes: torch's own on GPUs, and ours on CPUs, which torch's refuses."""
 
 from typing import Any
 
@@ -11,8 +11,10 @@ from tembed.common.errors import TembedError
 PIXELS = (0, 2, 3)
 
 
-def synchronise(model: nn.Module) -> None:
+def synchronise(model: nn.Module, device: torch.device) -> None:
     """Make every batch normalisation of a model use the whole batch. Parameters, buffers and names do not change.
+
+    ``device`` is where the model will train.
 
     Raises `TembedError` for a class of its own, which may do more than normalise, such as timm's `BatchNormAct2d`.
     """
@@ -24,6 +26,9 @@ def synchronise(model: nn.Module) -> None:
                 f"{name or 'the network'} is a {type(norm).__name__} whose statistics several processes cannot share: "
                 "train on one device"
             )
+    if device.type != "cpu":
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        return
     for _, norm in found:
         norm.__class__ = SyncedNorm
 
