@@ -7,6 +7,7 @@ from typing import Any, cast
 from tembed.common.progress import SILENT
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.compared_runs import RUN, ByKind
+from tembed.lab.analysis.effective_fields import EffectiveField, WindowShare
 from tembed.lab.analysis.features import Features
 from tembed.lab.claims.claim import Claim
 from tembed.lab.claims.half_samples import HalfSamples
@@ -34,7 +35,16 @@ UNITS = (
 
 def made_analysis(networks: ByKind[Features], *, pairs: Sequence[tuple[str, str]] = (), **further: Any) -> Analysis:
     """What the claims read of an analysis; ``pairs``: look-alikes and passages of the dataset."""
-    fields = {"seed": 0, "progress": SILENT, "group_of": None, "classes": tuple("abcd"), "has_scores": True} | further
+    window = WindowShare((16, 16), 0, 0.55, 0.5, 0.6, 0.05)
+    field = EffectiveField((16, 16), (43, 43), (window,), 2, 3, 3, "")
+    fields = {
+        "effective_field": field,
+        "seed": 0,
+        "progress": SILENT,
+        "group_of": None,
+        "classes": tuple("abcd"),
+        "has_scores": True,
+    } | further
     fields |= {"networks": networks, "features": networks[RUN][0] if RUN in networks else None}
     fields["dataset"] = SimpleNamespace(look_alikes=tuple(pairs), passages=tuple(pairs))
     return cast(Analysis, SimpleNamespace(**fields))

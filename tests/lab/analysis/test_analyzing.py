@@ -20,6 +20,7 @@ from tembed.common.errors import TembedError
 from tembed.common.progress import Progress
 from tembed.lab.analysis import maps
 from tembed.lab.analysis.analyzing import analyze
+from tembed.lab.analysis.effective_fields import read_effective_field
 from tembed.lab.analysis.features import cached_features, extract_features
 from tembed.lab.analysis.figures import figure_png
 from tembed.lab.analysis.maps import tsne
@@ -109,7 +110,7 @@ def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tm
     record = json.loads((tmp_path / "out1" / "claims.json").read_text())
     measured = [claim for claim in record["claims"] if claim["weights"]["verdict"] != "not measured"]
     plotted = [claim for claim in measured if claim["controls"] or claim["shown"]]
-    assert len(files) == len(FILES) + 4 + len(plotted)
+    assert len(files) == len(FILES) + 5 + len(plotted)
     for path in files:
         other = tmp_path / "out2" / path.relative_to(tmp_path / "out1")
         assert path.read_bytes() == other.read_bytes(), path.name
@@ -128,6 +129,11 @@ def test_an_analysis_writes_every_file_and_repeats_to_the_byte(weights: Path, tm
     assert page.index("geometry.png") < page.index("Claims</h2>"), "the page opens with the figures"
     assert page.count("<svg") == len(plotted)
     assert page.index("<svg") < page.index("<summary>Numbers</summary>"), "numbers are folded below the plot"
+    assert record["effective_field"] == json.loads((tmp_path / "out1" / "effective_field.json").read_text())
+    field = read_effective_field(record["effective_field"])
+    said = texts[0].count(field.view().caption)
+    assert said == 2 * (len(FILES) - 1), "the caption of every figure with patches, and its alternative text"
+    assert field.note in texts[0]
     assert record["seeds"]["run"] == [str(weights / "rn26-embed.safetensors")]
     assert {"t-SNE of baseline", "t-SNE of embedding vectors", "features of rn26"} <= recorder.tasks
 

@@ -1,5 +1,7 @@
 """Explanations: where a patch lies on the photograph, what head and patches say, and the pictures of both."""
 
+import json
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ import tembed
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.images.image_files import fitted
+from tembed.lab.analysis.effective_fields import EffectiveField, Window, WindowShare
 from tembed.lab.analysis.explaining import Explanation, each_explanation, explain
 from tembed.lab.analysis.explanation_files import write_explanations
 from tembed.lab.analysis.figures import figure, figure_png
@@ -24,6 +27,7 @@ from tembed.lab.analysis.heat_map import FADED, overlay, patch_centres, smooth_m
 from tembed.lab.training.recipe import recipe_of
 from tembed.lab.training.run import Run
 from tembed.models.registry import create_model
+from tembed.trained.checksummed import checksum
 from tembed.trained.weights_file import load as load_network
 
 NAMES = ("plane", "car", "bird", "cat", "$x_$", "dog", "Tibetan mastiff", "Würstchen", "犬", "a very long name " * 4)
@@ -295,6 +299,44 @@ def test_the_command_skips_broken_files_and_says_so(
     with Image.open("explained/good-overlay.png") as picture:
         assert picture.size == (20, 30)
     assert len(Path("explained/good.txt").read_text("utf-8").splitlines()) == 17
+
+
+def test_an_explanation_says_how_much_of_the_score_comes_from_a_patch() -> None:
+    """Patches of 8 pixels, whose network got 16; they and the window of half the evidence are outlined at scale."""
+    windows = (WindowShare((8, 8), 0, 0.4, 0.3, 0.5, 0.05), WindowShare((12, 12), 2, 0.7, 0.6, 0.8, 0.02))
+    field = EffectiveField((8, 8), (19, 19), windows, 2, 3, 3, "")
+    cases: tuple[tuple[Window, str, tuple[int, ...]], ...] = (
+        ("nominal", "dashed: patch, 40% of its score; dotted: 70%", (0, 2)),
+        ("effective", "dashed: patch, 70% of its score", (2,)),
+    )
+    for shown, title, margins in cases:
+        one = replace(made(np.ones((4, 4, 3))), effective_field=field, shown=shown)
+        drawn = one.figure()
+        assert field.note in {text.get_text() for text in drawn.texts}
+        axis = drawn.axes[0]
+        assert axis.get_title() == title
+        scale = 800 / 40  # the figure's photograph is 800 pixels wide, and the network got the middle 24 of 40
+        for margin, line in zip(margins, axis.lines[3::2], strict=True):  # after the box; each has a white line below
+            left, right = (scale * (8 + 24 / 16 * at) for at in (8 - margin, 16 + margin))
+            assert (min(line.get_xdata()), max(line.get_xdata())) == pytest.approx((left, right))
+        assert one.words().startswith(f"# {field.note}\n")
+    assert "was not measured" in made(np.ones((4, 4, 3))).evidence
+
+
+def test_the_window_of_half_the_evidence_is_read_beside_the_weights(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(weights, "w.safetensors")
+    Image.new("RGB", (16, 16), (9, 99, 199)).save("a.png")
+    arguments = ["explain", "w.safetensors", "a.png", "--window", "effective", "--words"]
+    assert main(arguments) == 2
+    assert "w.safetensors was not measured: run tembed analyze" in capsys.readouterr().err
+    window = WindowShare((8, 8), 0, 0.4, 0.3, 0.5, 0.05)
+    field = EffectiveField((8, 8), None, (window,), 2, 3, 3, checksum(load_network(weights).state_dict()))
+    Path("w.effective_field.json").write_text(json.dumps(field.to_json()))
+    assert main(arguments) == 0
+    assert Path("explained/a.txt").read_text().startswith("# A patch is 8 px wide, and 40% of its score [30%, 50%]")
 
 
 def test_explanations_are_made_one_at_a_time(weights: Path) -> None:

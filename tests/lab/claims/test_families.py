@@ -320,6 +320,7 @@ def test_patches_of_a_mixed_word_come_from_its_classes(shared: bool, verdict: st
     claim = word_claim(networks(features, untrained=(BLANK,)), words)
     assert claim.weights.verdict == verdict
     assert claim.notes["words that mix classes"].value + claim.notes["words of one class"].value == 20
+    assert claim.notes["share of a patch's score that comes from its 16 px"].value == 0.55
 
 
 def test_a_seed_in_which_every_word_mixes_refutes_the_claim_for_the_method() -> None:

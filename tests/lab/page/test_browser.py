@@ -20,9 +20,9 @@ from tembed.lab.page.content import page_content, unit_square
 pytestmark = pytest.mark.browser
 
 
-def test_it_loads_from_disk_without_errors_or_requests(tab: Tab, folder: Path) -> None:
+def test_it_loads_from_disk_without_errors_or_requests(tab: Tab, folder: Path, analysis: Analysis) -> None:
     assert text(tab, "#title") == "rn26-embed on hostile"
-    assert text(tab, "#subtitle") == "640 patches of 40 test images"
+    assert text(tab, "#subtitle") == f"640 patches of 40 test images. {analysis.view.caption}"
     assert texts(tab, "#layouts button") == ["Baseline", "Block input", "Block output", "Predictions", "Embedding"]
     own = folder.as_uri()
     assert [r for r in tab.requests if not r.startswith((own, "data:", "blob:"))] == []

@@ -1,6 +1,7 @@
 """What the page is given: compared with the analysis itself, by loops and closed forms."""
 
 import base64
+import dataclasses
 import gzip
 import json
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.effective_fields import EffectiveField, WindowShare
 from tembed.lab.page.atlas import make_atlas
 from tembed.lab.page.content import FINE, gram_basis, kept_images, page_content, unit_square
 from tembed.lab.page.encoding import array_script, json_text
@@ -55,6 +57,19 @@ def test_the_spans_cut_the_same_pictures_as_the_analysis(analysis: Analysis) -> 
         grey = np.pad(analysis.images[image], ((16, 16), (16, 16), (0, 0)), constant_values=128)
         expected = grey[top + 16 : bottom + 16, left + 16 : right + 16]
         np.testing.assert_array_equal(features.picture(analysis.images, point), expected)
+
+
+def test_the_window_of_half_the_evidence_is_shown_on_demand(analysis: Analysis) -> None:
+    windows = (WindowShare((8, 8), 0, 0.4, 0.3, 0.5, 0.0), WindowShare((12, 12), 2, 0.7, 0.6, 0.8, 0.0))
+    found = dataclasses.replace(analysis, window="effective")
+    known = {name: getattr(analysis, name) for name in ("geometry_maps", "sprite_maps", "words", "images")}
+    found.__dict__.update(known | {"effective_field": EffectiveField((8, 8), (19, 19), windows, 2, 3, 3, "")})
+    about, nominal = page_content(found).about, page_content(analysis).about
+    assert about["rows"] == [[top - 2, bottom + 2] for top, bottom in nominal["rows"]]
+    assert about["columns"] == [[left - 2, right + 2] for left, right in nominal["columns"]]
+    assert about["evidence"]["caption"] == "12 px shown; 70% of the score comes from here"
+    assert about["evidence"]["caption"] in {text.get_text() for text in found.chosen_words().texts}
+    assert about["evidence"]["caption"] in {text.get_text() for text in found.legend().texts}
 
 
 def test_the_leading_part_is_the_one_with_the_most_pixels(analysis: Analysis) -> None:

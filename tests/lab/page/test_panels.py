@@ -30,6 +30,18 @@ def test_clicking_keeps_a_patch_and_its_neighbours_lead_on(tab: Tab, analysis: A
     assert tab.run("document.querySelector('#card').hidden")
 
 
+def test_pictures_of_patches_say_how_much_of_the_evidence_they_hold(tab: Tab, analysis: Analysis) -> None:
+    """Every group of pictures has the caption of the analysis near it."""
+    tab.run("tembed.page.store.set({ mix: { 0: 0.5 }, word: 2 }); tembed.page.select(5); 0")
+    tab.rest()
+    assert analysis.view.caption in text(tab, "#card .evidence")
+    groups = "[...document.querySelectorAll('.thumbs')].filter((one) => one.children.length)"
+    near = "(one) => one.closest('#card, [role=tabpanel]').querySelector('.evidence').textContent"
+    found = tab.run(f"{groups}.map({near})")
+    assert len(found) == 5, "neighbours, words, the word's patches, a mixture, and the words of what passes the filter"
+    assert all(analysis.view.caption in one for one in found)
+
+
 def test_filters_leave_what_the_arrays_say(tab: Tab, analysis: Analysis) -> None:
     features = analysis.features
     labels, heads = features.labels[features.image_of], features.head[features.image_of]

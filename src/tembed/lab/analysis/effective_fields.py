@@ -297,7 +297,7 @@ def _scores(network: AnyNetwork, images: UInt8) -> Scores:
             f = network.features(normalised(images[start : start + BATCH], mean, std).to(device))
             scores = network.block.steps(f).scores
             assert scores is not None
-            found.append(scores.permute(0, 2, 3, 1).double().cpu())
+            found.append(scores.permute(0, 2, 3, 1).cpu().double())
     return torch.cat(found).numpy()
 
 

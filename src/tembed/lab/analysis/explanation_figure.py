@@ -159,7 +159,7 @@ def _photograph(axis: Any, found: Explanation) -> None:
         _patch(axis, found, measured.half.margin, ":")
     half = f"; dotted: {measured.half.inside:.0%}" if view.margin != measured.half.margin else ""
     shown = measured.half if found.shown == "effective" else measured.nominal
-    _titled(axis, f"dashed: a patch, {shown.inside:.0%} of its score{half}")
+    _titled(axis, f"dashed: patch, {shown.inside:.0%} of its score{half}")
 
 
 def _patch(axis: Any, found: Explanation, margin: int, line: str) -> None:

@@ -88,7 +88,6 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
             "caption": view.caption,
             "note": analysis.effective_field.note,
             "half": half.margin - view.margin,
-            "inHalf": half.inside,
         },
         "accuracy": float((features.head == features.labels).mean()),
         "layouts": layouts,

@@ -53,7 +53,8 @@
       const shown = about.images < about.allImages
         ? ` (${about.images.toLocaleString("en")} of ${T.count(about.allImages, "image")} shown, to stay fast)` : "";
       find("title").textContent = `${about.model} on ${about.data}`;
-      find("subtitle").textContent = `${T.count(this.patches.count, "patch")} of ${T.count(about.images, "test image")}${shown}. ${about.evidence.caption}`;
+      find("subtitle").textContent = `${T.count(this.patches.count, "patch")} of ${T.count(about.images, "test image")}${shown}. ` +
+        about.evidence.caption;
       find("subtitle").title = about.evidence.note;
       document.title = `${about.model} on ${about.data}: every patch`;
       find("layouts").append(...about.layouts.map(({ label, title }, k) => T.el("button", { text: label, "data-layout": k,

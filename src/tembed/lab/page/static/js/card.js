@@ -46,8 +46,7 @@
             line("image", text(`${patches.image(p) + 1}, row ${patches.row(p) + 1}, column ${patches.column(p) + 1}`, "position")),
             line("pixels", text(`x ${box.left} to ${box.right}, y ${box.top} to ${box.bottom}`, "pixels")),
             part ? line("part", text(about.parts[part - 1], "part")) : null)),
-        T.el("p", { class: "note evidence", text: `${about.evidence.caption}` +
-          (about.evidence.half ? `; dashed: ${Math.round(100 * about.evidence.inHalf)} %.` : "."), title: about.evidence.note }),
+        T.evidence(about, about.evidence.half ? " (dashed)" : ""),
         T.el("p", { class: "mixture", text: patches.mixture(probabilities) }),
         T.bars(patches, probabilities),
         line("entropy", text(`${nats} nats, ${Math.round(100 * share)} % of maximum`, "entropy")),

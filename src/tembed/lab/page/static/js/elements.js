@@ -23,7 +23,8 @@
   T.swatch = (colour) => T.el("span", { class: "swatch", style: { background: colour } });
 
   // How much of the evidence the pictures of patches hold.
-  T.evidence = ({ evidence }) => T.el("p", { class: "note evidence", text: `${evidence.caption}.`, title: evidence.note });
+  T.evidence = ({ evidence }, more = "") =>
+    T.el("p", { class: "note evidence", text: `${evidence.caption}${more}.`, title: evidence.note });
 
   T.count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : noun.endsWith("ch") ? "es" : "s"}`;
 

@@ -93,7 +93,7 @@
       const words = T.tally(patches.arrays.words, mask).slice(0, WORDS);
       return [
         T.el("h3", { text: "Their classes" }), T.bars(patches, shares),
-        T.el("h3", { text: "Their most frequent words" }),
+        T.el("h3", { text: "Their most frequent words" }), T.evidence(patches.about),
         T.el("div", { class: "thumbs" }, ...words.map(([word, count]) =>
           pictures.button(patches.about.words.points[word], 40,
             `word ${word + 1}: ${patches.wordText(word)}, ${T.count(count, "patch")}`, () => pickWord(word)))),

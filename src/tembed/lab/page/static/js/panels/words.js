@@ -18,10 +18,10 @@
         return button;
       }));
       element.append(
+        T.evidence(patches.about),
         this.picked,
         T.el("p", { class: "note", text: `${words.centres.length} clusters of the patches' predictions, each shown by the ` +
           "patch nearest to its centre. Pick one to see its patches." }),
-        T.evidence(patches.about),
         this.buttons);
     }
 
