@@ -113,6 +113,29 @@ def test_an_explanation_overlays_the_photograph_in_its_own_size() -> None:
         one.heat("zebra")
 
 
+def test_a_heat_map_is_the_product_with_the_positive_activation_of_the_class() -> None:
+    rng = np.random.default_rng(0)
+    plain = made(rng.dirichlet(np.ones(3), (4, 4)), head=1)
+    activations = rng.normal(5, 10, (4, 4, 3)).astype(np.float32)
+    one = replace(plain, activations=activations)
+    activation = smooth_map(activations[:, :, 2], (1, 1), one.box, (24, 40))
+    np.testing.assert_allclose(one.heat("class 2"), plain.heat("class 2") * np.maximum(activation, 0))
+    assert "explains the answer" in one.map_name
+    assert "explains their vote" in plain.map_name
+
+
+def test_all_photographs_have_one_colour_scale() -> None:
+    """A photograph whose heat is half as high has the colours of half the scale."""
+    plain = made(np.full((4, 4, 2), 0.5))
+    strong, weak = (replace(plain, activations=np.full((4, 4, 2), high, np.float32)) for high in (40.0, 20.0))
+    middle, end = weak.overlay()[12, 20], strong.overlay()[12, 20]
+    for shown, share in ((middle, 0.5), (end, 1.0)):
+        heat = np.full((24, 40), share, np.float32)
+        np.testing.assert_array_equal(shown, overlay(plain.photo, heat, 1.0)[12, 20])
+    bars = [one.figure().axes[3].get_ylim() for one in (strong, weak)]
+    assert bars[0] == bars[1] == (0, 20)
+
+
 # --- head and patches
 
 
@@ -163,6 +186,7 @@ LONG_NAMES = (
 def test_no_text_of_a_figure_covers_another(head: int, photo: tuple[int, int]) -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(6), (8, 8))
     one = replace(made(scores, head, photo), classes=LONG_NAMES, name="a_photograph_of_the_valley_" * 3 + "07.jpg")
+    one = replace(one, activations=np.random.default_rng(1).normal(5, 5, (8, 8, 6)).astype(np.float32))
     drawn = one.figure()
     assert unreadable(drawn) == []
     assert "07.jpg, " in drawn.texts[1].get_text(), "the end of a file name tells it from others"

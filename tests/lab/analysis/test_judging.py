@@ -10,7 +10,8 @@ from support.features import save_untrained
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
-from tembed.lab.analysis.judging import MEASURES, Comparison, Row, compare, interval, judge, marked
+from tembed.lab.analysis.attributions import ATTRIBUTIONS
+from tembed.lab.analysis.judging import MEASURES, Comparison, Row, Sizes, compare, interval, judge, marked
 from tembed.lab.data import catalogue
 from tembed.lab.data.catalogue import Dataset
 from tembed.lab.data.parts import CLASSES, OWNERS, draw, generate
@@ -65,37 +66,40 @@ def test_an_inaccurate_network_is_no_rival() -> None:
     assert {one.rival for one in compare(found, "rn26-embed", "softmax x cam")} == {"cam of rn26"}
 
 
-@pytest.fixture
-def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small world with parts, and two networks on it."""
-    record = Dataset("toys", classes=CLASSES, generate=partial(generate, 120, size=8), draw=draw, owners=OWNERS, side=8)
+@pytest.mark.slow
+def test_the_command_judges_and_writes_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = Dataset("toys", classes=CLASSES, generate=partial(generate, 120, size=8), draw=draw, owners=OWNERS)
     monkeypatch.setitem(catalogue._RECORDS, "toys", record)
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "data"))
-    for model in ("rn26-embed", "rn26"):
-        save_untrained(tmp_path / f"{model}.safetensors", model, "toys", CLASSES, 8)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_command_judges_and_writes_a_report(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, rival = toys / "rn26-embed.safetensors", toys / "rn26.safetensors"
-    out = toys / "out"
-    line = [str(run), "--rivals", str(rival), "--images-per-class", "2", "--out", str(out), "--quiet"]
-    assert main(["judge", *line]) == 0
+    run, out = save_untrained(tmp_path / "w.safetensors", "rn26-embed", "toys", CLASSES, 8), tmp_path / "out"
+    assert main(["judge", str(run), "--images-per-class", "2", "--out", str(out), "--quiet"]) == 0
     said = capsys.readouterr().out
     assert "softmax x cam of rn26-embed on toys: 20 images, 1 seed" in said
-    record = json.loads((out / "judge.json").read_text("utf-8"))
-    assert {name for one in record["rows"] for name in one["measures"]} == set(MEASURES)
-    assert {one["model"] for one in record["rows"]} == {"rn26-embed", "rn26"}
-    assert all(one["explains"] != "nothing" for one in record["rows"] if one["model"] == "rn26")
-    assert record["seeds"] == [0]
-    for one in record["rows"]:
+    found = json.loads((out / "judge.json").read_text("utf-8"))
+    assert {name for one in found["rows"] for name in one["measures"]} == set(MEASURES)
+    assert {one["explanation"] for one in found["rows"]} == set(ATTRIBUTIONS)
+    assert found["seeds"] == [0]
+    for one in found["rows"]:
         assert one["measures"]["correctness"]["n"] + one["measures"]["correctness"]["dropped"] == 20
         if one["explanation"] == "area":
             assert one["measures"]["over area"]["mean"] == 0
             assert one["measures"]["TS"]["mean"] == 0.5
     report = (out / "report.md").read_text("utf-8")
     assert "Caution: the network was trained on whole images only" in report
-    assert "ig at block of rn26" in report
+
+
+@pytest.mark.usefixtures("use_worlds")
+def test_data_without_a_way_to_remove_parts_is_judged_by_cells_and_pixels(tmp_path: Path) -> None:
+    run, rival = (save_untrained(tmp_path / f"{m}.safetensors", m, "dots", CLASSES, 8) for m in ("rn26-aux", "rn26"))
+    found = judge([run], [rival], sizes=Sizes(2, 2, 2, 2, 1, 4), ours="cam")
+    assert {name for row in found.rows for name in row.values} == {
+        *("grid", "cells", "deletion", "insertion", "sanity all", "sanity top")
+    }
+    assert all(row.explains != "nothing" for row in found.rows if row.model == "rn26"), "null explanations appear once"
+    rivals = {one.rival for one in found.comparisons}
+    assert {"cam of rn26", "occlusion of rn26-aux", "random"} <= rivals
+    assert "softmax of rn26-aux" not in rivals
     with pytest.raises(TembedError, match="other classes"):
-        judge([run], [save_untrained(toys / "x.safetensors", "rn26", "toys", CLASSES[:4], 8)])
+        judge([run], [save_untrained(tmp_path / "x.safetensors", "rn26", "dots", CLASSES[:4], 8)])

@@ -10,7 +10,9 @@ import torch
 from tembed.common.arrays import Floats, UInt8, probability
 from tembed.common.errors import TembedError
 from tembed.images.pictures import Given, Picture, all_given, read_picture
+from tembed.images.pixels import normalised
 from tembed.lab.analysis.analysis_folder import stored_effective_field
+from tembed.lab.analysis.attributions import abilities, class_activations
 from tembed.lab.analysis.effective_fields import EffectiveField, Window, pixels
 from tembed.lab.analysis.features import extract_features
 from tembed.lab.analysis.figures import mixture
@@ -18,6 +20,9 @@ from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
 from tembed.models.registry import model_info
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
+
+HOTTEST = 20.0
+"""End of the colour scale in logits; higher values have the same colour. The mean of an activation map is a logit."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class Explanation:
     ``photo``: ``(H, W, 3)``. ``box``: the part that the network got, in pixels of the photograph. ``image``: that part
     at the network's input size. ``patch_probabilities``: ``(h, w, C)``, the patches' class predictions. ``entropy``:
     ``(h, w)``, in nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the
-    map. ``effective_field``: how much of a patch's score comes from inside its window; None if it was not measured.
+    map. ``activations``: ``(h', w', C)``, the class activation maps, in logits; None if no linear head reads a map.
+    ``effective_field``: how much of a patch's score comes from inside its window; None if it was not measured.
     ``shown``: which window of a patch is drawn.
     """
 
@@ -40,6 +46,7 @@ class Explanation:
     entropy: Floats
     probabilities: Floats
     window: tuple[int, int]
+    activations: Floats | None = None
     effective_field: EffectiveField | None = None
     shown: Window = "nominal"
 
@@ -121,14 +128,32 @@ class Explanation:
         return f"# {self.evidence}\n" + "".join(lines)
 
     def heat(self, name: str | None = None) -> Floats:
-        """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class."""
-        return smooth_map(self.patch_probabilities[:, :, self._label(name)], self.window, self.box, self._shape)
+        """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class.
+
+        It is the patches' probability times the positive part of the class activation map, the best of the cheap maps
+        in docs/judge.md. Without class activation maps it is the probability alone.
+        """
+        label = self._label(name)
+        heat = smooth_map(self.patch_probabilities[:, :, label], self.window, self.box, self._shape)
+        if self.activations is None:
+            return heat
+        return heat * np.maximum(smooth_map(self.activations[:, :, label], (1, 1), self.box, self._shape), 0)
+
+    @property
+    def map_name(self) -> str:
+        """What the heat maps show, and what they explain."""
+        if self.activations is None:
+            return "prediction of the patches (explains their vote)"
+        return "patches' prediction x class activation in logits (explains the answer)"
+
+    @property
+    def hottest(self) -> float:
+        """The end of the colour scale of heat maps, the same for all photographs."""
+        return 1.0 if self.activations is None else HOTTEST
 
     def overlay(self, name: str | None = None) -> UInt8:
         """The photograph under the heat map of a class, in its own size: ``(H, W, 3)``. Default: the head's class."""
-        return overlay(
-            self.photo, self.heat(name), max(float(self.patch_probabilities[:, :, self._label(name)].max()), 1e-6)
-        )
+        return overlay(self.photo, self.heat(name), self.hottest)
 
     def figure(self) -> Any:
         """The whole explanation as a matplotlib figure."""
@@ -219,6 +244,11 @@ def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
     found = extract_features(network, images)
     assert found.softmax is not None
     assert found.entropy is not None
+    activations = None
+    if "head" in abilities(network):
+        mean, std = network.description.normalisation
+        x = normalised(picture.pixels[None], mean, std).to(next(network.parameters()).device)
+        activations = class_activations(network, x)[0].permute(1, 2, 0).cpu().numpy()
     return Explanation(
         name=picture.name,
         classes=network.description.classes,
@@ -229,4 +259,5 @@ def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
         entropy=found.entropy.reshape(found.map_size),
         probabilities=torch.from_numpy(found.logits[0]).softmax(0).numpy(),
         window=found.window,
+        activations=activations,
     )

@@ -15,7 +15,7 @@ from tembed.lab.analysis.colours import Colour, class_colours
 from tembed.lab.analysis.explaining import Explanation
 from tembed.lab.analysis.features import patch_span
 from tembed.lab.analysis.figures import figure, unit, within
-from tembed.lab.analysis.heat_map import COLOURS, FADED, overlay, smooth_map
+from tembed.lab.analysis.heat_map import COLOURS, FADED
 
 HEATS = 3
 """Number of classes with a heat map."""
@@ -175,18 +175,16 @@ def _patch(axis: Any, found: Explanation, margin: int, line: str) -> None:
 
 
 def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[int], width: float) -> None:
-    """Heat maps of the head's class and of the patches' other leading classes, with one scale."""
-    height, across = found.photo.shape[:2]
-    highest = max(float(found.patch_probabilities[:, :, shown].max()), 0.01)
+    """Heat maps of the head's class and of the patches' other leading classes, with the scale of all photographs."""
     whose = {int(found.patches.argmax()): " (the patches' class)", shown[0]: " (the head's class)"}
     for axis, label in zip(axes, shown, strict=True):
-        heat = smooth_map(found.patch_probabilities[:, :, label], found.window, found.box, (height, across))
-        _show(axis, overlay(found.photo, heat, highest))
+        _show(axis, found.overlay(found.classes[label]))
         _outline(axis, *found.box)
         suffix = whose.get(label, "")
         _titled(axis, within(found.classes[label], width - text_width(suffix, 11) / 72, 11) + suffix)
-    scale = needs("matplotlib.cm").ScalarMappable(needs("matplotlib.colors").Normalize(0, highest), COLOURS)
-    bar.figure.colorbar(scale, cax=bar).set_label("prediction of the patches", fontsize=9)
+    scale = needs("matplotlib.cm").ScalarMappable(needs("matplotlib.colors").Normalize(0, found.hottest), COLOURS)
+    extend = "neither" if found.activations is None else "max"
+    bar.figure.colorbar(scale, cax=bar, extend=extend).set_label(found.map_name.replace(" (", "\n("), fontsize=9)
     bar.tick_params(labelsize=9)
 
 

@@ -155,7 +155,8 @@ def _table(found: Judged, names: Sequence[str], *, last: bool) -> Table:
         counts = "" if all(row.competitive for row in rows) else ", not competitive"
         accuracy = f"{100 * np.mean([row.accuracy for row in rows]):.1f}{counts}"
         first = explanation if explanation in NULLS else f"{explanation} of {model}"
-        own = [f"{np.mean([row.locality for row in rows]):.2f}", f"{np.mean([row.ms for row in rows]):.1f}"]
+        near = float(np.mean([row.locality for row in rows]))  # not defined for maps that are always the same
+        own = ["-" if np.isnan(near) else f"{near:.2f}", f"{np.mean([row.ms for row in rows]):.1f}"]
         cells = [_mean(rows, name) for name in names]
         lines.append((first, rows[0].explains, *([accuracy] if last else []), *cells, *(own if last else [])))
     header = ("map", "explains", *(["accuracy %"] if last else []), *names, *(["locality", "ms"] if last else []))
