@@ -91,7 +91,7 @@ def launches(dtype: torch.dtype) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_one_launch_in_each_direction(dtype: torch.dtype) -> None:
     forward, backward = launches(dtype)
-    assert forward == ["aten.full.default", "tembed.perturbed_forward.default"]  # the first fills `mu`
+    assert forward == ["aten.new_full.default", "tembed.perturbed_forward.default"]  # the first fills `mu`
     assert backward == ["tembed.perturbed_backward.default"]
 
 

@@ -31,6 +31,14 @@ def test_a_described_network_predicts_as_it_computes() -> None:
     assert found[0].patch_prediction in FACTS["classes"]
 
 
+def test_a_described_network_is_explained() -> None:
+    model = tembed.describe(attached(), **FACTS)
+    (found,) = tembed.analysis.explain(model, PICTURES[0], accelerator="cpu")
+    (prediction,) = tembed.predict(model, PICTURES[0], accelerator="cpu")
+    np.testing.assert_allclose(found.probabilities, prediction.probabilities, atol=1e-6)
+    assert found.patch_probabilities.shape == (16, 16, 3)
+
+
 def test_a_described_network_is_saved_and_loaded(tmp_path: Path) -> None:
     model = attached(window=3, maximizer="entropic")
     model.image_size = 32

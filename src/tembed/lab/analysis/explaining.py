@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tembed.block import PatchScores
 from tembed.common.arrays import Floats, UInt8, probability
 from tembed.common.errors import TembedError
 from tembed.images.pictures import Given, Picture, all_given, read_picture
@@ -18,7 +19,6 @@ from tembed.lab.analysis.features import extract_features
 from tembed.lab.analysis.figures import mixture
 from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
-from tembed.models.registry import model_info
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
 HOTTEST = 20.0
@@ -213,10 +213,11 @@ def each_explanation(
 ) -> Iterator[Explanation]:
     """Like `explain`, but one at a time. With a list ``broken``, pictures that cannot be read are added to it."""
     network = as_network(source, accelerator)
-    if not model_info(network.description.model).has_scores:
+    if not any(isinstance(module, PatchScores) for module in network.modules()):
+        model = network.description.model or "a network"
         raise TembedError(
-            f"{name_of(source)} is {network.description.model}, which has no block and so nothing to explain: give a "
-            "run of an -embed or -aux network"
+            f"{name_of(source)} is {model}, which has no block and so nothing to explain: give a run of an -embed or "
+            "-aux network"
         )
     if effective_field is None:
         effective_field = stored_effective_field(source, network)
