@@ -22,6 +22,7 @@ from tembed.common.files import (
     locked,
     locked_folder,
     open_file,
+    parse_json,
     read_file,
     read_json,
     write_file,
@@ -85,6 +86,13 @@ def test_only_regular_files_of_a_reasonable_size_are_read(tmp_path: Path, monkey
     monkeypatch.setattr(files_module, "MOST_BYTES", 5)
     with pytest.raises(TembedError, match="6 bytes, more than the 5 that are read"):
         read_json(tmp_path / "file")
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400, "1" * 5000])
+def test_json_holds_only_numbers_that_a_float_holds(number: str) -> None:
+    with pytest.raises(ValueError, match="is not a finite number"):
+        parse_json(f'{{"a": [{number}]}}')
+    assert parse_json(b"[1, -2.5, 1e300]") == [1, -2.5, 1e300]
 
 
 WRITER = """

@@ -143,6 +143,9 @@ def slow_images() -> dict[str, bytes]:
     return {
         "more than 100 scans": jpeg[:-2] + 100 * scan + jpeg[-2:],
         "padded": jpeg[:2] + b"\xff" * 5000 + jpeg[2:],
+        "more than 100000 chunks": encoded(Image.fromarray(RGB))[:33] + 100_000 * b"\0\0\0\0teSt\x5d\x7d\x1c\x2a",
+        "header has more than": b"P6" + b" " * (1 << 16) + b"1 1 255\n123",
+        "header has more than 65536": b"P5\n#" + b"x" * (1 << 16) + b"\n1 1 255\n1",
         "more than 1000 comments": b"P3\n6 6\n255\n" + b"#\n" * 1001 + b"1 " * 108,
     }
 
@@ -160,6 +163,13 @@ def test_a_jpeg_may_have_some_padding() -> None:
     assert (decode(jpeg[:2] + b"\xff" * 4094 + jpeg[2:]) == decode(jpeg)).all()
     with pytest.raises(BrokenImageError, match="padded"):
         decode(jpeg[:2] + b"\xff" * 4095 + jpeg[2:])
+
+
+@pytest.mark.parametrize("start", [b"P4 800 800\n", b"P5 800 100 255\n", b"P6 800 100 255\n"])
+def test_a_large_pnm_of_one_colour_is_decoded(start: bytes) -> None:
+    """Its pixels are the code of a space, which is no part of the header."""
+    (found,) = decode_batch([start + b" " * 240_000], None)
+    assert not isinstance(found, str)
 
 
 def test_what_follows_the_end_of_a_jpeg_is_ignored() -> None:

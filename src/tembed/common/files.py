@@ -150,15 +150,20 @@ def read_file(path: Path, most: int | None = None) -> bytes:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """The plain values in JSON. Raises `ValueError` or `RecursionError`; nan and infinity are no JSON."""
-    return json.loads(content, parse_float=_finite, parse_constant=_finite)
+    """The plain values in JSON. Raises `ValueError` or `RecursionError`, also for a number that no float holds."""
+    return json.loads(content, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is not a finite number")
+        raise ValueError(f"{text[:20]} is not a finite number")
     return number
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def read_json(path: Path) -> Any:

@@ -29,6 +29,8 @@ GREY = (128, 128, 128)  # around a padded image
 MAX_SCANS = 100  # of a JPEG; usual ones have up to 20, and a decoder visits every pixel in each
 MAX_PADDING = 4096  # bytes in the header of a JPEG, which Pillow reads one by one
 MAX_COMMENTS = 1000  # in a PNM of plain text; Pillow copies the text for each
+MAX_HEADER = 1 << 16  # bytes of a PNM, which Pillow reads one by one
+MAX_CHUNKS = 100_000  # of a PNG; the usual ones have a kilobyte or more each
 MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # of a JPEG, except those within a scan
 QUICK = 3  # then the mean difference of a pixel is 0.04, and 12 megapixels take a ninth of the time
 ORIENTATION = 0x0112
@@ -173,8 +175,24 @@ def _check_work(data: bytes) -> None:
             raise BrokenImageError(f"its header is padded with more than {MAX_PADDING} bytes")
         if data.count(b"\xff\xda") > MAX_SCANS and _scans(data) > MAX_SCANS:
             raise BrokenImageError(f"it has more than {MAX_SCANS} scans")
-    elif data[:2] in (b"P1", b"P2", b"P3") and data.count(b"#") > MAX_COMMENTS:
-        raise BrokenImageError(f"it has more than {MAX_COMMENTS} comments")
+    elif data[:4] == b"\x89PNG":
+        if _chunks(data) > MAX_CHUNKS:
+            raise BrokenImageError(f"it has more than {MAX_CHUNKS} chunks")
+    elif re.match(rb"P[1-6]\s", data):
+        words = re.sub(rb"#[^\r\n]*", b"", data[:MAX_HEADER]).split(None, 4)
+        if len(data) > MAX_HEADER and len(words) < (3 if data[1:2] in b"14" else 4):  # black and white has no maximum
+            raise BrokenImageError(f"its header has more than {MAX_HEADER} bytes")
+        if data[1:2] in b"123" and data.count(b"#") > MAX_COMMENTS:
+            raise BrokenImageError(f"it has more than {MAX_COMMENTS} comments")
+
+
+def _chunks(data: bytes) -> int:
+    """The number of chunks of a PNG, or one more than the most that are allowed."""
+    at, chunks = 8, 0
+    while at < len(data) and chunks <= MAX_CHUNKS:
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+        chunks += 1
+    return chunks
 
 
 def _scans(data: bytes) -> int:

@@ -113,10 +113,10 @@ class Description:
                 raise wrong_field(known, name)
             if isinstance(value, list):
                 known[name] = tuple(map(float, value)) if name in ("mean", "std") else tuple(value)
-        options, recipe = known.get("options", {}), known.get("recipe", {})
-        for name, value in options.items():
+        for name, value in known.get("options", {}).items():
             if not fits(value, OPTION_TYPES.get(name, Any)):
-                raise wrong_field(options, name)
+                raise wrong_field({f"option {name}": value}, f"option {name}")
+        recipe = known.get("recipe", {})
         if not fits(recipe.get("seed", 0), int) or not -(2**63) <= recipe.get("seed", 0) < 2**63:
             raise wrong_field(recipe, "seed")
         if "result" in known:

@@ -171,7 +171,7 @@ def test_what_is_not_a_regular_file_ends_no_command(
         ("result.json", "[]", "it is []"),
         ("metrics.jsonl", "5", "it is 5"),
         ("metrics.jsonl", '{"epoch": 1, "val_accuracy": 0.5, "loss": "x"}', "its loss is 'x'"),
-        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": NaN}', "its val_accuracy is nan"),
+        ("metrics.jsonl", '{"epoch": 1, "val_accuracy": NaN}', "NaN is not a finite number"),
         ("metrics.jsonl", '{"epoch": 1, "val_accuracy": 2}', "its val_accuracy is 2"),
         ("metrics.jsonl", '{"epoch": 1}', "it has no val_accuracy"),
     ],
