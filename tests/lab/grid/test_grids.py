@@ -6,6 +6,7 @@ import pytest
 
 from tembed.common.errors import TembedError
 from tembed.common.files import write_json
+from tembed.lab.grid import preview
 from tembed.lab.grid.grid_file import builtin_names, load_grid
 from tembed.lab.grid.jobs import locate_runs
 from tembed.lab.grid.preview import DataSize, data_size
@@ -136,3 +137,12 @@ def test_the_size_of_a_dataset_that_is_not_stored_comes_from_its_record(
     """The subsets are those of the paper's split (§4): 65, 15 and 20 % of 60,000 images."""
     size = data_size(Recipe.paper("rn26", data), str(tmp_path))
     assert size == DataSize(side, classes, train=39_000, val=9_000, test=12_000)
+
+
+def test_a_training_step_takes_longer_than_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is the fastest of several; steps this small are measured as whole batches."""
+    monkeypatch.setattr(preview, "MEASURED_SECONDS", 0.3)
+    monkeypatch.setattr(preview, "EVAL_BATCH", 16)
+    recipe = Recipe("rn20", "dots", epochs=1, batch_size=4).complete()
+    speed = preview.measure_speed(recipe, DataSize(side=8, classes=10, train=30, val=10, test=10))
+    assert speed.train > speed.evaluate > 0
