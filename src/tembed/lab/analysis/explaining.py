@@ -176,7 +176,7 @@ def each_explanation(
     if not model_info(network.description.model).has_scores:
         raise TembedError(
             f"{name_of(source)} is {network.description.model}, which has no block and so nothing to explain: give a "
-            "run of an -embed or -aux network"
+            "run of an -embed or -aux network, or take the map 'cam' of tembed.lab.analysis.ATTRIBUTIONS"
         )
     given = all_given(images)
     for number, one in enumerate(given, 1):
