@@ -129,7 +129,7 @@ def test_completeness_of_a_map_that_names_the_one_part_that_matters(scenes: Scen
     for one in (wrong.pc, wrong.dc, wrong.d):
         np.testing.assert_array_equal(one[mine, 0], 0)
     negative = completeness(-painted(scenes, weights[scenes.labels]), answers)
-    assert (negative.pc[mine] == 0).all(), "a negative sum does not turn the threshold around"
+    assert (negative.d[mine] == 1).all(), "a negative sum does not turn the threshold around"
     assert right.csdc.shape == (len(scenes.labels), len(THRESHOLDS))
 
 

@@ -1,11 +1,14 @@
 from .analyzing import Analysis as Analysis
 from .analyzing import analyze as analyze
+from .attributions import ATTRIBUTIONS as ATTRIBUTIONS
+from .attributions import available as available
 from .effective_fields import EffectiveField as EffectiveField
 from .effective_fields import effective_field as effective_field
 from .explaining import Explanation as Explanation
 from .explaining import explain as explain
 from .features import Features as Features
 from .features import extract_features as extract_features
+from .judging import judge as judge
 from .knock_outs import KnockOuts as KnockOuts
 from .knock_outs import measure_knock_outs as measure_knock_outs
 from .maps import tsne as tsne

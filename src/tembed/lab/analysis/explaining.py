@@ -217,7 +217,7 @@ def each_explanation(
         model = network.description.model or "a network"
         raise TembedError(
             f"{name_of(source)} is {model}, which has no block and so nothing to explain: give a run of an -embed or "
-            "-aux network"
+            "-aux network, or take the map 'cam' of tembed.lab.analysis.ATTRIBUTIONS"
         )
     if effective_field is None:
         effective_field = stored_effective_field(source, network)
