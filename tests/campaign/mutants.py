@@ -79,6 +79,8 @@ EQUIVALENT = {
     "lab/data/readers/decoding.py: 2000 -> 2001 in WORTH_PROCESSES = 2000  # images; below this, starting processes "
     "takes longer than decoding": "the pixels are the same, in this process or in others",
     "lab/training/torchrun.py: 75 -> 76 in LOST = 75": "the same number is written and read",
+    "attachment/feature_maps.py: 1 -> 2 in candidates = [own_prefix or 0, 0, excess if excess <= MOST_PREFIX_TOKENS "
+    "else -1]": "every negative number is skipped",
 }
 """Survivors that compute the same as the original, as `str(bug)`, and why."""
 
