@@ -18,6 +18,8 @@ def test_parts_lie_in_the_image_and_have_the_areas_and_ratios_that_they_say() ->
     boxes = draw_boxes(20_000, 256, 256, 0, 0)
     assert min(boxes.top.min(), boxes.left.min()) == 0
     assert (boxes.top + boxes.height).max() == (boxes.left + boxes.width).max() == 256
+    assert (boxes.top + boxes.height)[boxes.height < 200].max() == 256
+    assert (boxes.left + boxes.width)[boxes.width < 200].max() == 256
     area = boxes.height * boxes.width / 256**2
     ratio = boxes.width / boxes.height
     assert LEAST_AREA - 0.01 < area.min() < LEAST_AREA + 0.01

@@ -12,7 +12,7 @@ from support.progress import Said
 from tembed.common.errors import TembedError
 from tembed.lab.data.importing import import_images
 from tembed.lab.data.readers.shards import expand_braces
-from tembed.lab.data.subsets import CODES
+from tembed.lab.data.subsets import CODES, UNKNOWN
 
 LABELS = [3, 0, 7, 3, 0, 7, 7, 3]
 
@@ -90,6 +90,8 @@ def test_the_subset_may_be_in_the_middle_of_the_name(root: Path, shards: Callabl
     folder = shards(as_cls, "pets-train-{}.tar")
     (folder / "pets-train-1.tar").rename(folder / "pets-validation-1.tar")
     assert import_images(folder, "pets").subsets.tolist() == [CODES["train"]] * 4 + [CODES["val"]] * 4
+    (folder / "pets-validation-1.tar").rename(folder / "pets-more-1.tar")
+    assert set(import_images(folder, "more").subsets.tolist()) == {UNKNOWN}
 
 
 def test_one_tar_is_enough(root: Path, shards: Callable[..., Path]) -> None:
