@@ -1,9 +1,9 @@
 """How much of a patch's score comes from inside a window, for each network of locality.toml.
 
-    cd benchmarks; python locality.py RUN [RUN ...] [--out ../results/locality]
+    cd benchmarks; python locality.py RUN [RUN ...] [--out ../results/locality/fields]
 
-Writes one JSON for each run with patch scores, on 20 test images of each class (the choice of images is the same for
-all), and leaves out those that are there. Prints a table of all of them, with the mean over seeds.
+Writes one JSON for each run, measured on 20 test images of each class (the same images for all), and leaves out those
+that are there. Prints a table of all of them, with the mean over seeds.
 """
 
 import argparse
@@ -25,8 +25,8 @@ SHOWN = (8, 16, 24)
 """Sides of the windows in the table, in pixels."""
 
 
-def measured(run: str) -> dict[str, object] | None:
-    """The run's test accuracy and its effective field; None without patch scores."""
+def measured(run: str) -> dict[str, object]:
+    """The run's test accuracy and, with patch scores, its effective field."""
     network = load_network(run)
     recipe = recipe_of(network)
     accuracy = json.loads((Path(run) / "result.json").read_text())["test_accuracy"]
@@ -56,7 +56,7 @@ def row(model: str, found: list[dict]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("runs", nargs="+", metavar="RUN")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "locality")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "locality" / "fields")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for run in given.runs:

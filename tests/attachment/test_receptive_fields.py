@@ -78,6 +78,21 @@ def test_attention_sees_the_image_and_a_token_its_square() -> None:
     assert str(fields["mix"]) == "image"
 
 
+def test_a_network_that_resizes_its_images_is_followed_at_their_own_shape() -> None:
+    """128 pixels become 32; a 3x3 kernel behind them sees 3 of these, which are made of 4 pixels each."""
+
+    class Resizing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            shorter = min(x.shape[2:])
+            return self.conv(torch.nn.functional.avg_pool2d(x, shorter // 32)).mean((2, 3))
+
+    assert receptive_fields(Resizing(), 128)["conv"] == ReceptiveField((12, 12), (4, 4), (-4, -4))
+
+
 def test_the_network_is_left_as_it_was() -> None:
     model = create_model("rn26-embed").train()
     before = {name: value.clone() for name, value in model.state_dict().items()}

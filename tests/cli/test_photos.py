@@ -31,6 +31,7 @@ def test_photographs_to_figures(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
     store_photos(tmp_path / "photos", 40)
     assert main(["data", "import", "photos", "--name", "mine"]) == 0
     assert "every image becomes 224x224" in capsys.readouterr().err  # they have no common size

@@ -8,6 +8,7 @@ the map, sees the whole image.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,12 +62,12 @@ def _dependencies(model: nn.Module, example: Tensor, layers: list[Layer], axis: 
     """Whether each row of the image is seen by each row of a layer's map: ``(H, h)``; with ``axis=3``, of columns."""
     shape = [1, *example.shape[1:]]
     narrow = [min(side, NARROW) if index == 5 - axis else side for index, side in enumerate(shape)]
-    try:
-        return _followed(model, example.new_empty(narrow), layers, axis)
-    except Exception:  # the network, or the layout of its tokens, needs images of the example's shape
-        if narrow == shape:
-            raise
-        return _followed(model, example.new_empty(shape), layers, axis)
+    if narrow != shape:
+        with suppress(Exception):  # the network, or the layout of its tokens, needs images of the example's shape
+            found = _followed(model, example.new_empty(narrow), layers, axis)
+            if all(found[layer.name].shape[1] == layer.map_size[axis - 2] for layer in layers):
+                return found  # otherwise the network resizes its images
+    return _followed(model, example.new_empty(shape), layers, axis)
 
 
 @torch.no_grad()

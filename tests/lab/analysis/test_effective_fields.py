@@ -106,7 +106,7 @@ def made(*shares: float) -> EffectiveField:
 
 def test_half_of_the_evidence_is_outlined_or_named() -> None:
     assert made(0.1, 0.6, 0.8, 1).view() == PatchView(
-        0, -2, "16 px shown; 80% of the score comes from here, half of it from the outlined 12 px"
+        0, -2, "16 px shown; 80% of the score comes from here, 60% from the outlined 12 px"
     )
     assert made(0.1, 0.2, 0.4, 0.7).view().caption == "16 px shown; 40% of the score comes from here; 20 px hold 70%"
     assert made(0.1, 0.2, 0.4, 0.7).view("effective").margin == 2

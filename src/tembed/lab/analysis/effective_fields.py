@@ -102,7 +102,8 @@ class EffectiveField:
         shown, half = self.half if window == "effective" else self.nominal, self.half
         caption = f"{pixels(shown.size)} shown; {shown.inside:.0%} of the score comes from here"
         if half.margin < shown.margin:
-            return PatchView(shown.margin, half.margin, f"{caption}, half of it from the outlined {pixels(half.size)}")
+            caption += f", {half.inside:.0%} from the outlined {pixels(half.size)}"
+            return PatchView(shown.margin, half.margin, caption)
         if half.margin > shown.margin:
             caption += f"; {pixels(half.size)} hold {half.inside:.0%}"
         return PatchView(shown.margin, None, caption)
