@@ -45,7 +45,8 @@ campaign: $(DEV)
 # The maps of rn26-embed beside their rivals, three seeds of each network: about half an hour. Runs are kept in runs/judge.
 judge: $(LAB)
 	$(BIN)/tembed grid benchmarks/judge.toml --out runs/judge
-	$(BIN)/tembed judge runs/judge/rn26-embed-parts-* --rivals runs/judge/rn26-parts-* runs/judge/rn26-aux-parts-*
+	$(BIN)/tembed judge runs/judge/rn26-embed-parts-* --out runs/judge/report \
+		--rivals $$(ls -d runs/judge/*-parts-* | grep -v /rn26-embed-parts-)
 
 demo: $(LAB)
 	$(BIN)/tembed demo

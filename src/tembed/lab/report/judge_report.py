@@ -10,7 +10,7 @@ import numpy as np
 from tembed.common.errors import counted
 from tembed.common.files import write_json
 from tembed.lab.analysis.attributions import NULLS
-from tembed.lab.analysis.judging import COMPETITIVE, MEASURES, Comparison, Judged, Row, interval
+from tembed.lab.analysis.judging import COMPETITIVE, MEASURES, Judged, Row, interval
 from tembed.lab.report.document import Element, Heading, Items, Table, Text, write_document
 
 TABLES = {
@@ -96,10 +96,10 @@ def elements(found: Judged) -> list[Element]:
         Heading("Where our map is ahead"),
         Text(
             "Ahead: the paired 95 % interval over images is above zero in each seed; behind: below zero in each seed; "
-            "level: neither. Null explanations see no network."
+            "level: neither. judge.json has every comparison. Null explanations see no network."
         ),
         Table(
-            ("measure", "ours", "verdict", "behind", "level with"),
+            ("measure", "ours", "verdict", "behind"),
             tuple(_verdict(found, name) for name in MEASURES if name in present),
         ),
         *tables,
@@ -135,14 +135,10 @@ def _mean(rows: Sequence[Row], name: str) -> str:
 
 def _verdict(found: Judged, name: str) -> tuple[str, ...]:
     made = [one for one in found.comparisons if one.measure == name]
-    behind, level = (_names(made, what) for what in ("behind", "level"))
+    behind = ", ".join(one.rival for one in made if one.verdict == "behind")
     ahead = sum(one.verdict == "ahead" for one in made)
     verdict = "ahead of all" if ahead == len(made) else f"ahead of {ahead} of {len(made)}"
-    return name, _mean(_ours(found), name), verdict, behind or "-", level or "-"
-
-
-def _names(made: Sequence[Comparison], verdict: str) -> str:
-    return ", ".join(one.rival for one in made if one.verdict == verdict)
+    return name, _mean(_ours(found), name), verdict, behind or "-"
 
 
 def _table(found: Judged, names: Sequence[str], *, last: bool) -> Table:
@@ -176,7 +172,7 @@ def summary(found: Judged) -> list[str]:
         f"{found.ours} of {found.model} on {found.data}: {found.images} images, {counted(len(found.seeds), 'seed')}"
     ]
     for name in dict.fromkeys(one.measure for one in found.comparisons):
-        _, ours, verdict, behind, _ = _verdict(found, name)
+        _, ours, verdict, behind = _verdict(found, name)
         lines.append(f"{name:<13}{ours:>6}  {verdict}{'' if behind == '-' else f'; behind {behind}'}")
     if weak:
         lines.append(
