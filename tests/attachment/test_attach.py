@@ -343,7 +343,7 @@ def test_data_parallel_training_reduces_every_parameter() -> None:
 def test_the_example_of_the_documentation_runs() -> None:
     timm_model("resnet10t")  # makes timm importable here
     text = (Path(tembed.__file__).parents[2] / "docs" / "attach.md").read_text("utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0]
     names: dict[str, Any] = {}
     exec(compile(example, "docs/attach.md", "exec"), names)
     assert names["output"].scores.shape == (2, 10, 14, 14)
