@@ -82,7 +82,7 @@ LINES = (
     "export run --onnx x.onnx --hub hub --quiet",
     "predict run dots.png",
     "explain run dots.png",
-    "judge run --images-per-class 1 --quiet",
+    "judge run --images-per-class 2 --quiet",
     "report run",
     "runs run",
     "cache",
