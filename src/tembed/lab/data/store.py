@@ -25,7 +25,18 @@ import numpy as np
 from tembed import __version__
 from tembed.common.arrays import Fit, Int64, UInt8
 from tembed.common.errors import TembedError
-from tembed.common.files import FORBIDDEN, FULL, Lock, is_part, locked, read_file, sync_folder, user_cache, write_json
+from tembed.common.files import (
+    FORBIDDEN,
+    FULL,
+    Lock,
+    below,
+    is_part,
+    locked,
+    read_file,
+    sync_folder,
+    user_cache,
+    write_json,
+)
 from tembed.lab.data.catalogue import NAME, check_name, dataset, list_datasets
 from tembed.lab.data.filelist import FILE_LIST, check_file_list, read_file_list
 from tembed.lab.data.npy import array_sha256, write_array
@@ -367,4 +378,4 @@ def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
 
 def _unfinished(root: Path, name: str) -> Path:
     """The folder of an import that is under way or ended early."""
-    return root / f".{name}.unfinished"
+    return below(root, f".{name}.unfinished")
