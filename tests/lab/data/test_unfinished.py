@@ -130,3 +130,13 @@ def test_an_unfinished_import_can_be_removed(root: Path, pets: Path) -> None:
     assert not entries(root)
     with pytest.raises(TembedError, match="cannot be removed"):
         remove_dataset("pets")
+
+
+def test_a_link_in_place_of_the_hidden_folder_is_not_followed(root: Path, pets: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "unfinished.json").write_text("{}")
+    root.mkdir()
+    (root / ".pets.unfinished").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TembedError, match="it is a link, and links are not followed"):
+        import_images(pets, "pets", skip_broken=True)
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["unfinished.json"]

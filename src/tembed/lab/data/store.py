@@ -30,6 +30,7 @@ from tembed.common.files import (
     FULL,
     Lock,
     add_folder,
+    below,
     is_part,
     locked,
     move,
@@ -375,4 +376,4 @@ def _hidden_folder(root: Path, name: str) -> Iterator[Path]:
 
 def _unfinished(root: Path, name: str) -> Path:
     """The folder of an import that is under way or ended early."""
-    return root / f".{name}.unfinished"
+    return below(root, f".{name}.unfinished")
