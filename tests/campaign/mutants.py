@@ -156,9 +156,9 @@ class Copy:
             (folder / name.lower()).mkdir()
             self.environment[name] = str(folder / name.lower())
 
-    def failure(self, tests: list[str], marks: str, *more: str) -> str:
-        """The first test that fails, or none. One that hangs or ends Python has no name."""
-        line = ["-x", "-q", "-m", marks, "-o", f"cache_dir={self.folder / 'cache'}", *more, *tests]
+    def failures(self, tests: list[str], marks: str, *more: str) -> list[str]:
+        """The tests that fail. One that hangs or ends Python has no name."""
+        line = ["-q", "-m", marks, "-o", f"cache_dir={self.folder / 'cache'}", *more, *tests]
         line += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of packages that are already imported
         line += ["-o", f"faulthandler_timeout={HANGS}", "-o", "faulthandler_exit_on_timeout=true"]
         shutil.rmtree(self.folder / "cache", ignore_errors=True)
@@ -169,8 +169,8 @@ class Copy:
             os.killpg(child, signal.SIGKILL)
         failed = self.folder / "cache" / "v" / "cache" / "lastfailed"
         if os.waitstatus_to_exitcode(status) in (0, 5):  # all passed, or there is none with these marks
-            return ""
-        return next(iter(json.loads(failed.read_text()))) if failed.exists() else "a test that ended Python"
+            return []
+        return list(json.loads(failed.read_text())) if failed.exists() else ["a test that ended Python"]
 
     def run_pytest(self, line: list[str]) -> NoReturn:
         """Run pytest in this process, which has imported the large packages, and end."""
@@ -203,8 +203,9 @@ class Copy:
         content = path.read_bytes()
         path.write_bytes(bug.plant(content))
         try:
-            found = (self.failure(tests, marks, *map("--deselect={}".format, skipped)) for tests, marks in stages)
-            return next(filter(None, found), "")
+            more = ["-x", *map("--deselect={}".format, skipped)]
+            found = (self.failures(tests, marks, *more) for tests, marks in stages)
+            return next(filter(None, found), [""])[0]
         finally:
             path.write_bytes(content)
 
@@ -238,7 +239,7 @@ class Campaign:
     def check_killers(self) -> None:
         """Forget the verdicts of tests that fail without a bug as well."""
         named = sorted({killer for killer in self.killers.values() if "::" in killer} - self.unsound)
-        while failed := self.copy.failure(named, "", *map("--deselect={}".format, self.unsound)):
+        for failed in self.copy.failures(named, ""):
             print(f"fails without a bug: {failed}", flush=True)
             self.unsound.add(failed)
         self.killers = {key: killer for key, killer in self.killers.items() if killer not in self.unsound}
@@ -259,7 +260,7 @@ def main() -> int:
         campaign = Campaign(arguments.seed, bugs, Copy(Path(folder)))
         if arguments.again:
             campaign.killers = {key: by for key, by in campaign.killers.items() if by or key in EQUIVALENT}
-        if campaign.copy.failure(["tests/test_block.py"], QUICK):
+        if campaign.copy.failures(["tests/test_block.py"], QUICK):
             sys.exit("the tests of the block fail without a bug: nothing can be judged")
         campaign.run()
     killers = [(bug, campaign.killers[str(bug)]) for bug in bugs]
