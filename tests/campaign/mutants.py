@@ -36,7 +36,7 @@ SUMMARY = PROJECT / "results" / "mutants.md"
 MOST = 12
 """Test files for a bug that import its file; a third as many others are tried."""
 HANGS = 300
-"""Seconds after which a test that does not end counts as failed. The slow tests are left out."""
+"""Seconds after which a test that does not end counts as failed."""
 QUICK = "not process and not browser and not cluster and not slow"
 SLOW = "slow and not browser and not cluster"
 STARTS_PROCESSES = "process and not browser and not cluster and not slow"
@@ -170,7 +170,7 @@ class Copy:
         failed = self.folder / "cache" / "v" / "cache" / "lastfailed"
         if os.waitstatus_to_exitcode(status) in (0, 5):  # all passed, or there is none with these marks
             return []
-        return list(json.loads(failed.read_text())) if failed.exists() else ["a test that ended Python"]
+        return list(json.loads(failed.read_text())) if failed.exists() else ["a test that hung or ended Python"]
 
     def run_pytest(self, line: list[str]) -> NoReturn:
         """Run pytest in this process, which has imported the large packages, and end."""
@@ -279,11 +279,12 @@ def write_summary(total: str, killers: list[tuple[Bug, str]]) -> None:
     text = [
         "# Planted bugs",
         "",
-        f"`make mutants` on this version: {total}. A bug is killed if one of the tests nearest to its file fails.",
+        f"`make mutants` on this version: {total}.",
+        "A bug is killed if one of the tests nearest to its file fails.",
         "",
     ]
     for bug, killer in sorted(killers, key=lambda pair: (pair[0].file, pair[0].start)):
-        verdict = f"killed by `{killer.removeprefix('tests/')}`" if killer else "survived"
+        verdict = f"killed by `{killer.removeprefix('tests/').partition('[')[0]}`" if killer else "survived"
         if not killer and str(bug) in EQUIVALENT:
             verdict = f"equivalent: {EQUIVALENT[str(bug)]}"
         old, new = (" ".join(part.split()) for part in (bug.old, bug.new))
