@@ -49,7 +49,7 @@ def test_the_mean_of_a_class_activation_map_plus_the_bias_is_the_logit(network: 
 def test_integrated_gradients_sum_to_the_difference_of_the_logits(network: Network, x: Tensor) -> None:
     zero = network(torch.zeros_like(x)).logits
     expected = (network(x).logits - zero).gather(1, CLASSES[:, None])[:, 0].detach().numpy()
-    found = integrated_gradients(network, x, CLASSES, steps=60)
+    found = integrated_gradients(network, x, CLASSES, steps=40)
     np.testing.assert_allclose(found.sum((1, 2)), expected, rtol=0.1, atol=0.1)
     exact = captum.attr.IntegratedGradients(logits_only(network)).attribute(
         x, target=CLASSES, n_steps=7, method="riemann_middle"
@@ -62,7 +62,7 @@ def test_integrated_gradients_from_the_block_on_are_complete(network: Network, x
     """The map is enlarged, so that its mean, not its sum, is compared; the interpolation keeps it roughly."""
     f = network.trace(x).block_output
     difference = (network.classify(f) - network.classify(torch.zeros_like(f))).gather(1, CLASSES[:, None])[:, 0]
-    found = integrated_from_block(network, x, CLASSES, steps=30)
+    found = integrated_from_block(network, x, CLASSES, steps=20)
     cells = f.shape[2] * f.shape[3]
     np.testing.assert_allclose(found.mean((1, 2)) * cells, difference.detach(), rtol=0.2, atol=0.05)
 
