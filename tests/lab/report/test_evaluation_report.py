@@ -118,7 +118,10 @@ def test_the_command_writes_the_report(
     out = capsys.readouterr().out
     assert out.endswith("the report: seen/report.md and seen/report.html\n")
     record = json.loads(Path("seen/evaluation.json").read_text("utf-8"))
-    assert out.startswith(f"{source} on {record['images']} train images:\n  accuracy {100 * record['accuracy']:.2f} %")
+    first, at_work, accuracy, *_ = out.splitlines()
+    assert first == f"{source} on {record['images']} train images:"
+    assert "without f' the head loses" in at_work
+    assert accuracy.startswith(f"  accuracy {100 * record['accuracy']:.2f} %")
     assert np.array(record["confusion"]).sum() == record["images"]
     assert np.trace(record["confusion"]) == round(record["accuracy"] * record["images"])
     rows = list(csv.DictReader(io.StringIO(Path("seen/images.csv").read_text("utf-8"))))
