@@ -36,7 +36,10 @@ def align_margin(a: Tensor, mu: float | Tensor, eps: float, dim: int) -> tuple[T
     shape = (*a.shape[:dim], 1, *a.shape[dim + 1 :])
     largest = torch.finfo(a.dtype).max
     # A number is filled in on the device: to copy it there, the host would have to wait for the device.
-    margin = (mu.to(a) if isinstance(mu, Tensor) else a.new_full((), mu)).clamp(-largest, largest)
+    if isinstance(mu, Tensor):
+        margin = mu.to(a).clamp(-largest, largest)
+    else:
+        margin = a.new_full((), max(-largest, min(mu, largest)))
     try:
         return a, margin.expand(shape), dim
     except RuntimeError:

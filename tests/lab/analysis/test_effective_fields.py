@@ -72,6 +72,7 @@ def test_the_share_of_a_sum_of_independent_pixels_is_the_share_of_its_pixels() -
 
 def test_a_window_as_large_as_the_field_holds_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ALL", 2)
+    torch.manual_seed(0)
     network = described(create_model("rn26-embed-local", 3))
     found = effective_field(network, noise(6, 32), positions=2, insides=3)
     assert found.field == (19, 19)
@@ -79,7 +80,7 @@ def test_a_window_as_large_as_the_field_holds_everything(monkeypatch: pytest.Mon
     covering = [one for one in found.windows if one.margin >= 7]
     assert covering
     assert all(one.inside == pytest.approx(1) and one.seam < 1e-9 for one in covering)
-    assert 0 < found.nominal.inside < 1
+    assert found.nominal.inside < 0.9
 
 
 def test_it_is_stored_with_its_weights(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_patch_is_outlined_in_its_image_and_the_rest_is_dimmed(tab: Tab) -> No
       const grey = new OffscreenCanvas(16, 16).getContext("2d");
       grey.fillStyle = "rgb(200,200,200)";
       grey.fillRect(0, 0, 16, 16);
-      const patches = { about: { size: [16, 16], atlas: { columns: 1, tile: [16, 16] } }, image: () => 0,
+      const patches = { about: { size: [16, 16], atlas: { columns: 1, tile: [16, 16] }, evidence: {} }, image: () => 0,
         box: () => ({ left: 4, top: 4, right: 12, bottom: 12 }) };
       const canvas = document.createElement("canvas");
       new tembed.Pictures(patches, grey.canvas).source(canvas, 0, 160);
