@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.disk import Disk
 from support.progress import Said
-from support.syncs import synced_folders
 
 from tembed.common.files import open_file, write_json
 from tembed.lab.grid.engines import LocalEngine, exit_reason
@@ -110,9 +110,9 @@ def test_nested_lines_of_metrics_are_one_line(tmp_path: Path) -> None:
         _ = Run(tmp_path).metrics
 
 
-def test_a_note_of_progress_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_of_progress_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     """It is written every second, and of no use after a power cut."""
-    found = synced_folders(monkeypatch)
-    ProgressFile(tmp_path / "note").update("training", 1, 4, epoch=1)
+    with Disk(tmp_path).watched() as disk:
+        ProgressFile(tmp_path / "note").update("training", 1, 4, epoch=1)
     assert json.loads((tmp_path / "note").read_text())["share"] == 0.25
-    assert not found
+    assert "sync" not in {call.kind for call in disk.calls}

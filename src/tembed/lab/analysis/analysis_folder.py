@@ -6,7 +6,7 @@ from tembed.common.errors import TembedError
 from tembed.common.files import below, read_json
 from tembed.lab.analysis.effective_fields import EffectiveField, read_effective_field
 from tembed.trained.checksummed import checksum
-from tembed.trained.weights_file import AnyNetwork, Loadable, find_weights
+from tembed.trained.weights_file import AnyNetwork, Loadable, shipped
 
 EFFECTIVE_FIELD = "effective_field.json"
 
@@ -23,8 +23,8 @@ def stored_effective_field(source: Loadable, network: AnyNetwork) -> EffectiveFi
     """The effective field that an analysis of these weights stored, or that comes with them; None if there is none."""
     if not isinstance(source, str | Path):
         return None
-    beside = find_weights(source).with_suffix(f".{EFFECTIVE_FIELD}")
-    for path in (default_out(str(source)) / EFFECTIVE_FIELD, beside):
+    beside = [path.with_suffix(f".{EFFECTIVE_FIELD}") for path in (Path(source), *shipped().values())]
+    for path in (default_out(str(source)) / EFFECTIVE_FIELD, *beside):
         found = stored(path, network)
         if found is not None:
             return found
