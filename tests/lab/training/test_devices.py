@@ -307,9 +307,13 @@ def _torchrun(root: Path, *arguments: str) -> str:
     return done.stdout
 
 
+PROGRESS = ("training ", "epoch ", "resuming ", "training: ", "validation: ", "test: ")
+"""How lines of progress begin; the last three only come on a slow machine."""
+
+
 def _errors(said: str) -> list[str]:
     """The lines that are not progress."""
-    return [line for line in said.splitlines() if not line.startswith(("training ", "epoch ", "resuming "))]
+    return [line for line in said.splitlines() if not line.startswith(PROGRESS)]
 
 
 def _wait_for_steps(process: subprocess.Popen[str], out: Path) -> None:

@@ -1,5 +1,6 @@
 """The processes of a run, and the device of each: a single process, or several that lightning-fabric connects."""
 
+import atexit
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -125,6 +126,7 @@ class FabricGroup(ProcessGroup):
         self.rank, self.world = self.fabric.global_rank, hardware.world
         with self.connected():
             self.fabric.launch()
+        atexit.register(_leave_group)
         super().__init__(self.fabric.device)
 
     @contextmanager
@@ -193,6 +195,12 @@ def join_process_group(hardware: Hardware) -> ProcessGroup:
     if not hardware.needs_only_torch:
         return FabricGroup(hardware)
     return ProcessGroup(hardware.accelerator, torch.bfloat16 if hardware.precision == "bf16-mixed" else None)
+
+
+def _leave_group() -> None:
+    """End the threads of the connection, which otherwise may abort a process that ends."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _is_connection_error(error: RuntimeError) -> bool:
