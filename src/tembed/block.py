@@ -1,6 +1,7 @@
 """The block: it matches each patch to the classes and writes a mixture of the class vectors (paper §3.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
@@ -251,6 +252,22 @@ class FeatureEmbedding(nn.Module):
         if self.smooth_shortcut:
             f = patch_mean(f, (2, 2))
         return self.shortcut(f) + embedding
+
+
+def shortcut_of(features: Tensor, embedding: Tensor) -> Tensor:
+    """What the block writes besides ``f'``: the other channels if it concatenates, else the other summand."""
+    others = features.shape[1] - embedding.shape[1]
+    return features[:, :others] if others else features - embedding
+
+
+@contextmanager
+def changed_mixing(block: FeatureEmbedding, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within the ``with``, the class vectors are mixed with changed weights. A bias of the values stays (DN)."""
+    hook = block.values.register_forward_pre_hook(lambda module, inputs: (change(inputs[0]),))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def initialize(module: nn.Module) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tembed.attachment.attached import Attached, Block
 from tembed.attachment.attaching import attach, detach
 from tembed.attachment.dry_run import Example
-from tembed.block import FeatureEmbedding
+from tembed.block import FeatureEmbedding, changed_mixing, shortcut_of
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import read_file, write_file
 from tembed.common.modes import evaluation_mode
@@ -102,14 +102,9 @@ def _at_work(model: Attached, block: FeatureEmbedding, images: Tensor) -> dict[s
             trace = model.trace(batch)
             assert trace.embedding is not None
             written.append(trace.embedding.double().cpu())
-            width = trace.block_output.shape[1] - trace.embedding.shape[1]
-            rest = trace.block_output[:, :width] if width else trace.block_output - trace.embedding
-            others.append(rest.double().cpu())
-            hook = block.values.register_forward_pre_hook(lambda _, inputs: (torch.zeros_like(inputs[0]),))
-            try:
+            others.append(shortcut_of(trace.block_output, trace.embedding).double().cpu())
+            with changed_mixing(block, torch.zeros_like):
                 without = model(batch).logits
-            finally:
-                hook.remove()
             changed += int((without.argmax(1) != trace.logits.argmax(1)).sum())
     own, other = (torch.cat(maps).var((0, 2, 3), correction=0).sum().item() for maps in (written, others))
     return {"images": len(images), "changed": changed, "share": own / (own + other) if own + other else 0.0}

@@ -6,6 +6,7 @@ that ``torch.compile`` can trace them. On the CPU they take float32, on a GPU al
 
 import ctypes
 import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,22 +107,14 @@ def _empty_result(a: Tensor, dim: int) -> Tensor:
     return torch.empty(a.shape, dtype=a.dtype, device=a.device)
 
 
-def _run(
-    a: Tensor,
-    mu: Tensor,
-    g: Tensor | None,
-    out: Tensor,
-    grad_mu: Tensor | None,
-    eps: float,
-    dim: int,
-    nodes: tuple[float, float, int],
-) -> None:
+def _run(a: Tensor, *others: Any) -> None:
+    """The kernel for the tensor's device; the arguments are those of `_run_on_cpu`."""
     if a.device.type == "cuda":
         from tembed.kernels import exact_p2_triton  # optional, and slow to import
 
-        exact_p2_triton.run(a, mu, g, out, grad_mu, eps, dim, nodes)
+        exact_p2_triton.run(a, *others)
     else:
-        _run_on_cpu(a, mu, g, out, grad_mu, eps, dim, nodes)
+        _run_on_cpu(a, *others)
 
 
 def _run_on_cpu(

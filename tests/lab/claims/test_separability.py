@@ -72,14 +72,20 @@ def test_the_silhouette_is_sklearns_for_images_of_one_pixel(samples: HalfSamples
         assert found[draw, 1] == pytest.approx(silhouette_score(x[row], LABELS[row]), abs=1e-4)
 
 
+def folds(row: np.ndarray) -> np.ndarray:
+    """The half of each image of a half-sample, which takes turns within a class; -1 for the other images."""
+    fold = np.full(IMAGES, -1)
+    for label in range(3):
+        images = np.flatnonzero(row & (label == LABELS))
+        fold[images] = np.arange(len(images)) % 2
+    return fold
+
+
 def test_the_probe_is_a_ridge_regression_on_the_groups(points: np.ndarray, samples: HalfSamples) -> None:
     image_of = np.arange(len(points)) // PER
     found = probes(points, image_of, samples, GROUPS[None])[0][:, 0]
     for draw, row in enumerate(samples.rows):
-        fold = np.full(IMAGES, -1)
-        for label in range(3):
-            images = np.flatnonzero(row & (label == LABELS))
-            fold[images] = np.arange(len(images)) % 2
+        fold = folds(row)
         right = []
         for tested in (0, 1):
             fit, test = fold[image_of] == 1 - tested, fold[image_of] == tested
@@ -104,10 +110,7 @@ def test_the_discriminant_analysis_is_sklearns(points: np.ndarray, samples: Half
     image_of = np.arange(len(points)) // PER
     _, found = probes(points, image_of, samples)
     for draw, row in enumerate(samples.rows):
-        fold = np.full(IMAGES, -1)
-        for label in range(3):
-            images = np.flatnonzero(row & (label == LABELS))
-            fold[images] = np.arange(len(images)) % 2
+        fold = folds(row)
         right = []
         for tested in (0, 1):
             fit, test = fold[image_of] == 1 - tested, fold[image_of] == tested

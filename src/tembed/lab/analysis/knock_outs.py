@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tembed.block import DeepSupervision, FeatureEmbedding
+from tembed.block import DeepSupervision, FeatureEmbedding, changed_mixing
 from tembed.common.errors import TembedError
 from tembed.common.extras import needs
 from tembed.common.modes import evaluation_mode
@@ -335,14 +335,14 @@ def p_text(p: float) -> str:
 def replacements(block: FeatureEmbedding, generator: torch.Generator) -> dict[str, list[Change]]:
     """The knock-outs by name: a list of context managers for each, one for every draw."""
     found: dict[str, list[Change]] = {
-        NO_EMBEDDING: [partial(_changed_mixing, block, torch.zeros_like)],
-        OTHERS: [partial(_changed_mixing, block, partial(_of_another_image, draw=draw)) for draw in range(DRAWS)],
+        NO_EMBEDDING: [partial(changed_mixing, block, torch.zeros_like)],
+        OTHERS: [partial(changed_mixing, block, partial(_of_another_image, draw=draw)) for draw in range(DRAWS)],
         NO_SHORTCUT: [partial(_without_shortcut, block)],
     }
     classes = block.values.in_channels
     if classes > 1:
         orders = [derangement(classes, generator) for _ in range(DRAWS)]
-        found[PERMUTED] = [partial(_changed_mixing, block, partial(_permuted, order=order)) for order in orders]
+        found[PERMUTED] = [partial(changed_mixing, block, partial(_permuted, order=order)) for order in orders]
     return {name: found[name] for name in (NO_EMBEDDING, OTHERS, PERMUTED, NO_SHORTCUT) if name in found}
 
 
@@ -362,16 +362,6 @@ def _of_another_image(mixing: Tensor, draw: int) -> Tensor:
 def _permuted(mixing: Tensor, order: Tensor) -> Tensor:
     """The mixing weights of class ``order[k]`` for class ``k``, which is the same as permuted class vectors."""
     return mixing[:, order]
-
-
-@contextmanager
-def _changed_mixing(block: FeatureEmbedding, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Within the ``with``, the class vectors are mixed with changed weights. A bias of the values stays (DN)."""
-    hook = block.values.register_forward_pre_hook(lambda module, inputs: (change(inputs[0]),))
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from tembed.block import FeatureEmbedding
+from tembed.block import FeatureEmbedding, shortcut_of
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
@@ -75,12 +75,6 @@ class VarianceShare:
         if not math.isfinite(own + other):
             return None
         return own / (own + other) if own + other > 0 else 0.0
-
-
-def shortcut_of(features: Tensor, embedding: Tensor) -> Tensor:
-    """What the block writes besides ``f'``: the other channels if it concatenates, else the other summand."""
-    others = features.shape[1] - embedding.shape[1]
-    return features[:, :others] if others else features - embedding
 
 
 @contextmanager
