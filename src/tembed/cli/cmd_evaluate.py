@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         progress=stderr_progress(command.quiet),
     )
     with stderr_progress(command.quiet) as progress:
-        knocked = without_embedding(found.network, found.images, progress=progress)
+        knocked = without_embedding(found.network, found.images, progress=progress, most=len(found.images))
     print(f"{command.source} on {found.evaluation.images:,} {command.subset} images:")
     if knocked is not None:
         print(f"  {knocked.at_work()}")

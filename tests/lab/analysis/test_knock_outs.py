@@ -137,6 +137,9 @@ def test_the_cost_of_no_embedding_alone_is_that_of_all_knock_outs() -> None:
     assert list(alone.knock_outs) == [NO_EMBEDDING]
     assert alone.knock_outs[NO_EMBEDDING] == every.knock_outs[NO_EMBEDDING]
     assert (alone.accuracy, alone.share) == (every.accuracy, every.share)
+    few = without_embedding(network, images, most=7)
+    assert few is not None
+    assert few.images == 7
     assert without_embedding(tembed.load("rn26/cifar10"), images) is None
 
 

@@ -181,12 +181,15 @@ def trained_knock_outs(
 
 
 def without_embedding(
-    network: AnyNetwork, images: ImageSet, seed: int = 0, progress: Progress = SILENT
+    network: AnyNetwork, images: ImageSet, seed: int = 0, progress: Progress = SILENT, *, most: int = IMAGES
 ) -> KnockOuts | None:
-    """The knock-out ``f' = 0`` alone, which takes a fraction of the time; None if nothing is fed back."""
+    """The knock-out ``f' = 0`` alone, which takes a fraction of the time; None if nothing is fed back.
+
+    ``most``: use at most this many images.
+    """
     if not any(isinstance(module, FeatureEmbedding) for module in network.modules()) or len(images) < 2:
         return None
-    return _of_some(network, images, seed, progress, IMAGES, partial(_measure, only=(NO_EMBEDDING,)))
+    return _of_some(network, images, seed, progress, most, partial(_measure, only=(NO_EMBEDDING,)))
 
 
 def _of_some(
