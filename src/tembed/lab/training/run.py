@@ -41,8 +41,6 @@ if TYPE_CHECKING:  # needs torch; a table of runs does not
     from tembed.lab.training.checkpoint_files import Checkpoints
 
 USUAL_SPLIT = "paper"  # the split that a run's name leaves out, whatever the data's default is
-CLOCK_FIELDS = ("seconds", "total_seconds", "images_per_second")
-"""Fields of metrics and results that a clock measures, and that therefore differ from run to run."""
 
 
 @dataclass(frozen=True)
@@ -284,11 +282,6 @@ def safe_name(model: str) -> str:
 def default_folder(recipe: Recipe) -> Path:
     """``runs/<run_name>`` for a complete recipe."""
     return Path("runs") / run_name(recipe)
-
-
-def without_clock(record: dict[str, Any]) -> dict[str, Any]:
-    """A record of metrics or a result without `CLOCK_FIELDS`."""
-    return {key: value for key, value in record.items() if key not in CLOCK_FIELDS}
 
 
 def summary(run: Run) -> dict[str, Any]:
