@@ -93,6 +93,22 @@ def test_gradient_maps_are_those_of_captum(network: Network, x: Tensor) -> None:
     np.testing.assert_allclose(found, product.detach(), rtol=1e-3, atol=1e-5)
 
 
+def test_the_halfway_gradient_is_a_mean_over_squares_of_one_step_of_integrated_gradients(x: Tensor) -> None:
+    torch.manual_seed(0)
+    network = create_model("rn26-embed", 4).eval()
+    oblong = torch.cat([x, x[..., :4]], -1)  # 16 rows and 20 columns; squares of 3x3 pixels
+    step = integrated_gradients(network, oblong, CLASSES, steps=1)
+    expected = np.zeros_like(step)
+    for row in range(16):
+        for column in range(20):
+            rows, columns = (np.clip([at - 1, at, at + 1], 0, end) for at, end in ((row, 15), (column, 19)))
+            expected[:, row, column] = step[:, rows][:, :, columns].mean((1, 2)) * 320
+    found = ATTRIBUTIONS["halfway gradient"](network, oblong, CLASSES)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    product = ATTRIBUTIONS["softmax"](network, oblong, CLASSES) * np.maximum(found, 0)
+    np.testing.assert_allclose(ATTRIBUTIONS["softmax x gradient"](network, oblong, CLASSES), product, rtol=1e-5)
+
+
 def test_maps_of_the_patches_have_their_values_at_the_centres(x: Tensor) -> None:
     torch.manual_seed(0)
     network = create_model("rn26-embed", 4).eval()
@@ -131,12 +147,12 @@ def test_a_network_has_the_maps_that_it_can_make(x: Tensor) -> None:
     names = {one.name for one in available(embed)}
     assert names == set(ATTRIBUTIONS)
     assert names - {one.name for one in available(aux)} == {"mixing"}
-    lacking = {"softmax", "score", "log-odds", "mixing", "softmax x cam"}
+    lacking = {"softmax", "score", "log-odds", "mixing", "softmax x cam", "softmax x gradient"}
     assert names - {one.name for one in available(plain)} == lacking
     attached = attach(Plain(), "layer1", 3, start="paper")
     assert not {"cam", "grad-cam", "ig at block"} & {one.name for one in available(attached)}
     assert [best_attribution(one).name for one in (embed, aux, plain, attached)] == [
-        *("softmax x cam", "softmax x cam", "cam", "softmax")
+        *("softmax x gradient", "softmax x gradient", "halfway gradient", "softmax x gradient")
     ]
     with pytest.raises(TembedError, match="has no softmax map: it has no scores"):
         ATTRIBUTIONS["softmax"](plain, x, CLASSES)

@@ -19,8 +19,10 @@ import tembed
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
 from tembed.images.image_files import fitted
+from tembed.images.pixels import normalised
+from tembed.lab.analysis.attributions import ATTRIBUTIONS
 from tembed.lab.analysis.effective_fields import EffectiveField, Window, WindowShare
-from tembed.lab.analysis.explaining import Explanation, each_explanation, explain
+from tembed.lab.analysis.explaining import HOTTEST, AnswerMaps, Explanation, each_explanation, explain
 from tembed.lab.analysis.explanation_files import write_explanations
 from tembed.lab.analysis.figures import figure, figure_png
 from tembed.lab.analysis.heat_map import FADED, overlay, patch_centres, smooth_map
@@ -113,27 +115,43 @@ def test_an_explanation_overlays_the_photograph_in_its_own_size() -> None:
         one.heat("zebra")
 
 
-def test_a_heat_map_is_the_product_with_the_positive_activation_of_the_class() -> None:
+def answered(one: Explanation, *, maps: np.ndarray) -> Explanation:
+    """The same explanation with a map of the answer for each class: ``(C, S, S)``."""
+    return replace(one, answer_maps=AnswerMaps("softmax x gradient", lambda label: maps[label]))
+
+
+def test_a_heat_map_is_the_map_of_the_answer_if_there_is_one() -> None:
     rng = np.random.default_rng(0)
-    plain = made(rng.dirichlet(np.ones(3), (4, 4)), head=1)
-    activations = rng.normal(5, 10, (4, 4, 3)).astype(np.float32)
-    one = replace(plain, activations=activations)
-    activation = smooth_map(activations[:, :, 2], (1, 1), one.box, (24, 40))
-    np.testing.assert_allclose(one.heat("class 2"), plain.heat("class 2") * np.maximum(activation, 0))
-    assert "explains the answer" in one.map_name
+    plain, maps = made(rng.dirichlet(np.ones(3), (4, 4)), head=1), rng.normal(5, 10, (3, 16, 16)).astype(np.float32)
+    one = answered(plain, maps=maps)
+    np.testing.assert_array_equal(one.heat("class 2"), smooth_map(maps[2], (1, 1), one.box, (24, 40)))
+    np.testing.assert_array_equal(one.heat(), smooth_map(maps[1], (1, 1), one.box, (24, 40)))
+    assert one.map_name == "softmax x gradient, in logits (explains the answer)"
     assert "explains their vote" in plain.map_name
+
+
+def test_explain_draws_the_map_that_was_judged(weights: Path) -> None:
+    """On an image of the network's own size, the heat map of each class is that of the attribution to the bit."""
+    pixels = np.random.default_rng(2).integers(0, 256, (16, 16, 3), np.uint8)
+    network = load_network(weights)
+    (one,) = explain(network, [pixels])
+    mean, std = network.description.normalisation
+    x = normalised(pixels[None], mean, std)
+    for label in (0, 3):
+        expected = ATTRIBUTIONS["softmax x gradient"](network, x, torch.tensor([label]))[0]
+        np.testing.assert_allclose(one.heat(NAMES[label]), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_all_photographs_have_one_colour_scale() -> None:
     """A photograph whose heat is half as high has the colours of half the scale."""
     plain = made(np.full((4, 4, 2), 0.5))
-    strong, weak = (replace(plain, activations=np.full((4, 4, 2), high, np.float32)) for high in (40.0, 20.0))
+    strong, weak = (answered(plain, maps=np.full((2, 16, 16), HOTTEST * share, np.float32)) for share in (1.0, 0.5))
     middle, end = weak.overlay()[12, 20], strong.overlay()[12, 20]
     for shown, share in ((middle, 0.5), (end, 1.0)):
         heat = np.full((24, 40), share, np.float32)
         np.testing.assert_array_equal(shown, overlay(plain.photo, heat, 1.0)[12, 20])
     bars = [one.figure().axes[3].get_ylim() for one in (strong, weak)]
-    assert bars[0] == bars[1] == (0, 20)
+    assert bars[0] == bars[1] == (0, HOTTEST)
 
 
 # --- head and patches
@@ -186,7 +204,7 @@ LONG_NAMES = (
 def test_no_text_of_a_figure_covers_another(head: int, photo: tuple[int, int]) -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(6), (8, 8))
     one = replace(made(scores, head, photo), classes=LONG_NAMES, name="a_photograph_of_the_valley_" * 3 + "07.jpg")
-    one = replace(one, activations=np.random.default_rng(1).normal(5, 5, (8, 8, 6)).astype(np.float32))
+    one = answered(one, maps=np.random.default_rng(1).normal(5, 5, (6, 16, 16)).astype(np.float32))
     drawn = one.figure()
     assert unreadable(drawn) == []
     assert "07.jpg, " in drawn.texts[1].get_text(), "the end of a file name tells it from others"

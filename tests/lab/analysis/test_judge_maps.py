@@ -164,7 +164,7 @@ def test_an_untrained_network_scores_at_chance(network: Network) -> None:
         x = (torch.from_numpy(images.pixels()).permute(0, 3, 1, 2) / 255 - 0.5) / 0.25
         pairs = contrasts(Answers(scenes, np.zeros((len(scenes.subsets), 10), np.float32)), seed)
         seen = x[[pair.image for pair in pairs]]
-        explain = ATTRIBUTIONS["softmax x cam"]
+        explain = ATTRIBUTIONS["softmax x gradient"]
         first, second = (
             explain(one, seen, torch.tensor([getattr(pair, which) for pair in pairs])) for which in ("first", "second")
         )

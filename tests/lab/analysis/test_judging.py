@@ -78,7 +78,7 @@ def test_the_command_judges_and_writes_a_report(
     run, out = save_untrained(tmp_path / "w.safetensors", "rn26-embed", "toys", CLASSES, 8), tmp_path / "out"
     assert main(["judge", str(run), "--images-per-class", "2", "--out", str(out), "--quiet"]) == 0
     said = capsys.readouterr().out
-    assert "softmax x cam of rn26-embed on toys: 20 images, 1 seed" in said
+    assert "softmax x gradient of rn26-embed on toys: 20 images, 1 seed" in said
     found = json.loads((out / "judge.json").read_text("utf-8"))
     assert {name for one in found["rows"] for name in one["measures"]} == set(MEASURES)
     assert {one["explanation"] for one in found["rows"]} == set(ATTRIBUTIONS)
@@ -97,13 +97,15 @@ def test_data_without_a_way_to_remove_parts_is_judged_by_cells_and_pixels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, rival = (save_untrained(tmp_path / f"{m}.safetensors", m, "dots", CLASSES, 8) for m in ("rn20", "rn26"))
-    monkeypatch.setattr(judging, "available", lambda network: [ATTRIBUTIONS[name] for name in ("cam", "random")])
+    monkeypatch.setattr(
+        judging, "available", lambda network: [ATTRIBUTIONS[name] for name in ("halfway gradient", "random")]
+    )
     found = judge([run], [rival], sizes=Sizes(2, 2, 2, 2, 1, 4))
     assert {name for row in found.rows for name in row.values} == {
         *("grid", "cells", "deletion", "insertion", "sanity all", "sanity top")
     }
     assert [(row.model, row.explanation) for row in found.rows] == [
-        *(("rn20", "cam"), ("rn20", "random"), ("rn26", "cam"))
+        *(("rn20", "halfway gradient"), ("rn20", "random"), ("rn26", "halfway gradient"))
     ], "null explanations appear once"
     assert "random" in {one.rival for one in found.comparisons}
     with pytest.raises(TembedError, match="other classes"):

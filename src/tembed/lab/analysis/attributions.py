@@ -33,6 +33,8 @@ BLOCK_STEPS = 4
 """The same from the place of the block on, where the network is nearly linear."""
 SQUARES = 5
 """Occluding squares along each side; each has a quarter of the side."""
+SMOOTHED = 0.15
+"""Side of the square over which `halfway_gradient` averages, as a share of the side of the image."""
 WIDTH = 0.25
 """Standard deviation of the centred Gaussian, as a share of the side."""
 
@@ -75,7 +77,7 @@ def available(network: AnyNetwork) -> list[Attribution]:
 
 def best_attribution(network: AnyNetwork) -> Attribution:
     """The one that `tembed.explain` draws: the best that docs/judge.md has measured of those that the network has."""
-    names = ("softmax x cam", "cam", "softmax")
+    names = ("softmax x gradient", "halfway gradient", "softmax x cam", "cam", "softmax")
     return next(ATTRIBUTIONS[name] for name in names if ATTRIBUTIONS[name] in available(network))
 
 
@@ -223,6 +225,26 @@ def _integrated(function: Callable[[Tensor], Tensor], x: Tensor, classes: Tensor
 def integrated_gradients(network: AnyNetwork, x: Tensor, classes: Tensor, steps: int = STEPS) -> Floats:
     """Integrated gradients from the mean image. Their sum is the logit minus that of the mean image."""
     return _integrated(lambda at: network(at).logits, x, classes, steps).cpu().numpy()
+
+
+@attribution("halfway gradient", "answer", "gradient")
+def halfway_gradient(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
+    """Integrated gradients in one step, at half of the contrast, averaged over a small square around each pixel.
+
+    The mean of a map is roughly the logit minus that of the mean image.
+    """
+    found = _integrated(lambda at: network(at).logits, x, classes, steps=1)
+    height, width = found.shape[1:]
+    down, across = (int(SMOOTHED * side / 2) for side in (height, width))
+    padded = F.pad(found[:, None], (across, across, down, down), mode="replicate")
+    smooth = F.avg_pool2d(padded, (2 * down + 1, 2 * across + 1), 1)[:, 0]
+    return (smooth * (height * width)).cpu().numpy()
+
+
+@attribution("softmax x gradient", "answer", "scores", "gradient")
+def softmax_gradient(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
+    """The patches' probability times the positive part of the halfway gradient."""
+    return patch_softmax(network, x, classes) * np.maximum(halfway_gradient(network, x, classes), 0)
 
 
 @attribution("ig at block", "answer", "head")

@@ -1,7 +1,8 @@
 """What the patches of a photograph match, and what the head makes of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tembed.common.errors import TembedError
 from tembed.images.pictures import Given, Picture, all_given, read_picture
 from tembed.images.pixels import normalised
 from tembed.lab.analysis.analysis_folder import stored_effective_field
-from tembed.lab.analysis.attributions import abilities, class_activations
+from tembed.lab.analysis.attributions import best_attribution
 from tembed.lab.analysis.effective_fields import EffectiveField, Window, pixels
 from tembed.lab.analysis.features import extract_features
 from tembed.lab.analysis.figures import mixture
@@ -22,7 +23,18 @@ from tembed.lab.data.image_set import ImageSet
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
 HOTTEST = 20.0
-"""End of the colour scale in logits; higher values have the same colour. The mean of an activation map is a logit."""
+"""End of the colour scale in logits; higher values have the same colour."""
+
+
+@dataclass(frozen=True)
+class AnswerMaps:
+    """Maps that explain the network's answer. ``of``: the map of a class, ``(S, S)``, by its index.
+
+    They are computed when they are asked for, because each class takes a pass backwards through the network.
+    """
+
+    name: str
+    of: Callable[[int], Floats]
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Explanation:
     ``photo``: ``(H, W, 3)``. ``box``: the part that the network got, in pixels of the photograph. ``image``: that part
     at the network's input size. ``patch_probabilities``: ``(h, w, C)``, the patches' class predictions. ``entropy``:
     ``(h, w)``, in nats. ``probabilities``: ``(C,)``, those of the head. ``window``: the size of a patch in cells of the
-    map. ``activations``: ``(h', w', C)``, the class activation maps, in logits; None if no linear head reads a map.
+    map. ``answer_maps``: maps that explain the answer of the head; None if the network has none.
     ``effective_field``: how much of a patch's score comes from inside its window; None if it was not measured.
     ``shown``: which window of a patch is drawn.
     """
@@ -46,7 +58,7 @@ class Explanation:
     entropy: Floats
     probabilities: Floats
     window: tuple[int, int]
-    activations: Floats | None = None
+    answer_maps: AnswerMaps | None = None
     effective_field: EffectiveField | None = None
     shown: Window = "nominal"
 
@@ -130,26 +142,25 @@ class Explanation:
     def heat(self, name: str | None = None) -> Floats:
         """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class.
 
-        It is the patches' probability times the positive part of the class activation map, the best of the cheap maps
-        in docs/judge.md. Without class activation maps it is the probability alone.
+        It is the map of `best_attribution`, the best of the cheap maps in docs/judge.md. If the network has no map
+        that explains the answer, it is the patches' probability.
         """
         label = self._label(name)
-        heat = smooth_map(self.patch_probabilities[:, :, label], self.window, self.box, self._shape)
-        if self.activations is None:
-            return heat
-        return heat * np.maximum(smooth_map(self.activations[:, :, label], (1, 1), self.box, self._shape), 0)
+        if self.answer_maps is None:
+            return smooth_map(self.patch_probabilities[:, :, label], self.window, self.box, self._shape)
+        return smooth_map(self.answer_maps.of(label), (1, 1), self.box, self._shape)
 
     @property
     def map_name(self) -> str:
         """What the heat maps show, and what they explain."""
-        if self.activations is None:
+        if self.answer_maps is None:
             return "prediction of the patches (explains their vote)"
-        return "patches' prediction x class activation in logits (explains the answer)"
+        return f"{self.answer_maps.name}, in logits (explains the answer)"
 
     @property
     def hottest(self) -> float:
         """The end of the colour scale of heat maps, the same for all photographs."""
-        return 1.0 if self.activations is None else HOTTEST
+        return 1.0 if self.answer_maps is None else HOTTEST
 
     def overlay(self, name: str | None = None) -> UInt8:
         """The photograph under the heat map of a class, in its own size: ``(H, W, 3)``. Default: the head's class."""
@@ -245,11 +256,17 @@ def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
     found = extract_features(network, images)
     assert found.softmax is not None
     assert found.entropy is not None
-    activations = None
-    if "head" in abilities(network):
+    attribution, answer_maps = best_attribution(network), None
+    if attribution.explains == "answer":
         mean, std = network.description.normalisation
         x = normalised(picture.pixels[None], mean, std).to(next(network.parameters()).device)
-        activations = class_activations(network, x)[0].permute(1, 2, 0).cpu().numpy()
+
+        @cache
+        def of(label: int) -> Floats:
+            found: Floats = attribution(network, x, torch.tensor([label], device=x.device))[0]
+            return found
+
+        answer_maps = AnswerMaps(attribution.name, of)
     return Explanation(
         name=picture.name,
         classes=network.description.classes,
@@ -260,5 +277,5 @@ def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
         entropy=found.entropy.reshape(found.map_size),
         probabilities=torch.from_numpy(found.logits[0]).softmax(0).numpy(),
         window=found.window,
-        activations=activations,
+        answer_maps=answer_maps,
     )

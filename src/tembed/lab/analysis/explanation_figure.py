@@ -183,7 +183,7 @@ def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[in
         suffix = whose.get(label, "")
         _titled(axis, within(found.classes[label], width - text_width(suffix, 11) / 72, 11) + suffix)
     scale = needs("matplotlib.cm").ScalarMappable(needs("matplotlib.colors").Normalize(0, found.hottest), COLOURS)
-    extend = "neither" if found.activations is None else "max"
+    extend = "neither" if found.answer_maps is None else "max"
     bar.figure.colorbar(scale, cax=bar, extend=extend).set_label(found.map_name.replace(" (", "\n("), fontsize=9)
     bar.tick_params(labelsize=9)
 
