@@ -126,7 +126,7 @@ def test_a_heat_map_is_the_map_of_the_answer_if_there_is_one() -> None:
     one = answered(plain, maps=maps)
     np.testing.assert_array_equal(one.heat("class 2"), smooth_map(maps[2], (1, 1), one.box, (24, 40)))
     np.testing.assert_array_equal(one.heat(), smooth_map(maps[1], (1, 1), one.box, (24, 40)))
-    assert one.map_name == "softmax x gradient, in logits (explains the answer)"
+    assert one.map_name == "softmax x gradient (explains the answer)"
     assert "explains their vote" in plain.map_name
 
 
@@ -143,9 +143,9 @@ def test_explain_draws_the_map_that_was_judged(weights: Path) -> None:
 
 
 def test_all_photographs_have_one_colour_scale() -> None:
-    """A photograph whose heat is half as high has the colours of half the scale."""
+    """A photograph whose heat is a quarter as high has the colours of half the scale, which goes by the root."""
     plain = made(np.full((4, 4, 2), 0.5))
-    strong, weak = (answered(plain, maps=np.full((2, 16, 16), HOTTEST * share, np.float32)) for share in (1.0, 0.5))
+    strong, weak = (answered(plain, maps=np.full((2, 16, 16), HOTTEST * share, np.float32)) for share in (1.0, 0.25))
     middle, end = weak.overlay()[12, 20], strong.overlay()[12, 20]
     for shown, share in ((middle, 0.5), (end, 1.0)):
         heat = np.full((24, 40), share, np.float32)

@@ -17,6 +17,7 @@ from torch import Tensor
 from tembed.attachment.frozen import Frozen
 from tembed.common.arrays import Floats
 from tembed.common.errors import TembedError
+from tembed.common.extras import needs
 from tembed.lab.analysis.features import window_of
 from tembed.lab.analysis.heat_map import enlarged
 from tembed.models.network import Network
@@ -33,8 +34,8 @@ BLOCK_STEPS = 4
 """The same from the place of the block on, where the network is nearly linear."""
 SQUARES = 5
 """Occluding squares along each side; each has a quarter of the side."""
-SMOOTHED = 0.15
-"""Side of the square over which `halfway_gradient` averages, as a share of the side of the image."""
+SMOOTHED = 0.05
+"""Standard deviation of the Gaussian that smooths `halfway_gradient`, as a share of the side."""
 WIDTH = 0.25
 """Standard deviation of the centred Gaussian, as a share of the side."""
 
@@ -229,16 +230,11 @@ def integrated_gradients(network: AnyNetwork, x: Tensor, classes: Tensor, steps:
 
 @attribution("halfway gradient", "answer", "gradient")
 def halfway_gradient(network: AnyNetwork, x: Tensor, classes: Tensor) -> Floats:
-    """Integrated gradients in one step, at half of the contrast, averaged over a small square around each pixel.
-
-    The mean of a map is roughly the logit minus that of the mean image.
-    """
-    found = _integrated(lambda at: network(at).logits, x, classes, steps=1)
+    """Integrated gradients in one step, at half of the contrast, smoothed by a Gaussian, times the number of pixels."""
+    found = _integrated(lambda at: network(at).logits, x, classes, steps=1).cpu().numpy()
     height, width = found.shape[1:]
-    down, across = (int(SMOOTHED * side / 2) for side in (height, width))
-    padded = F.pad(found[:, None], (across, across, down, down), mode="replicate")
-    smooth = F.avg_pool2d(padded, (2 * down + 1, 2 * across + 1), 1)[:, 0]
-    return (smooth * (height * width)).cpu().numpy()
+    smooth: Floats = needs("scipy.ndimage").gaussian_filter(found, (0, SMOOTHED * height, SMOOTHED * width))
+    return smooth * (height * width)
 
 
 @attribution("softmax x gradient", "answer", "scores", "gradient")

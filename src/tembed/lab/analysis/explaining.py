@@ -22,8 +22,11 @@ from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
-HOTTEST = 20.0
-"""End of the colour scale in logits; higher values have the same colour."""
+HOTTEST, POWER = 200.0, 0.5
+"""Colour scale of maps of the answer: its end, and the power of it that makes low values visible.
+
+A value is roughly what the logit would gain if every pixel spoke for the class as this one does.
+"""
 
 
 @dataclass(frozen=True)
@@ -155,16 +158,21 @@ class Explanation:
         """What the heat maps show, and what they explain."""
         if self.answer_maps is None:
             return "prediction of the patches (explains their vote)"
-        return f"{self.answer_maps.name}, in logits (explains the answer)"
+        return f"{self.answer_maps.name} (explains the answer)"
 
     @property
     def hottest(self) -> float:
         """The end of the colour scale of heat maps, the same for all photographs."""
         return 1.0 if self.answer_maps is None else HOTTEST
 
+    @property
+    def power(self) -> float:
+        """The power of the colour scale; at 1 it is linear."""
+        return 1.0 if self.answer_maps is None else POWER
+
     def overlay(self, name: str | None = None) -> UInt8:
         """The photograph under the heat map of a class, in its own size: ``(H, W, 3)``. Default: the head's class."""
-        return overlay(self.photo, self.heat(name), self.hottest)
+        return overlay(self.photo, self.heat(name), self.hottest, self.power)
 
     def figure(self) -> Any:
         """The whole explanation as a matplotlib figure."""

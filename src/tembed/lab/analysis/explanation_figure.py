@@ -182,7 +182,8 @@ def _heats(axes: Sequence[Any], bar: Any, found: Explanation, shown: Sequence[in
         _outline(axis, *found.box)
         suffix = whose.get(label, "")
         _titled(axis, within(found.classes[label], width - text_width(suffix, 11) / 72, 11) + suffix)
-    scale = needs("matplotlib.cm").ScalarMappable(needs("matplotlib.colors").Normalize(0, found.hottest), COLOURS)
+    norm = needs("matplotlib.colors").PowerNorm(found.power, 0, found.hottest)
+    scale = needs("matplotlib.cm").ScalarMappable(norm, COLOURS)
     extend = "neither" if found.answer_maps is None else "max"
     bar.figure.colorbar(scale, cax=bar, extend=extend).set_label(found.map_name.replace(" (", "\n("), fontsize=9)
     bar.tick_params(labelsize=9)

@@ -66,10 +66,13 @@ def _interpolated(
     return np.moveaxis(curve(np.clip(at, knots[0], knots[-1])), 0, axis)
 
 
-def overlay(photo: UInt8, heat: Floats, highest: float) -> UInt8:
-    """The photograph with colours from 0 to ``highest`` on the part that the network sees; the rest is faded."""
+def overlay(photo: UInt8, heat: Floats, highest: float, power: float = 1.0) -> UInt8:
+    """The photograph with colours from 0 to ``highest`` on the part that the network sees; the rest is faded.
+
+    The colour of a value is that of its share of ``highest``, raised to ``power``.
+    """
     seen = ~np.isnan(heat)
-    share = np.clip(np.nan_to_num(heat) / highest, 0, 1)[..., None]
+    share = (np.clip(np.nan_to_num(heat) / highest, 0, 1) ** power)[..., None]
     colours = needs("matplotlib").colormaps[COLOURS](share[..., 0])[..., :3] * 255
     opacity = COLD + (HOT - COLD) * share
     mixed = (1 - opacity) * photo + opacity * colours
