@@ -19,6 +19,7 @@ from tembed.common.output import robust_output
 from tembed.common.plugins import SAFE_PATH, load_plugins, name_plugins, named_plugins
 
 COMMANDS = {
+    "doctor": "say what this machine has of what tembed needs, and what to do next",
     "demo": "train two networks on generated images and write a report, in minutes",
     "models": "list the networks of Table 1 and their parameter counts",
     "data": "list, get, import, check and show datasets",
