@@ -67,6 +67,7 @@ for line in sys.argv[1:]:
 """
 """Runs command lines. ``data get`` has to fail."""
 LINES = (
+    "doctor",
     "models",
     "layers tembed:rn20",
     "data import pictures --name pets",

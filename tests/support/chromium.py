@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tembed.cli.cmd_doctor import BROWSERS
+
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -31,10 +33,6 @@ FLAGS = [
 ]
 PATIENCE = 60.0
 """Seconds to wait for an answer or a condition before the test fails."""
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-"""The browsers that tests/setup.sh looks for."""
 
 
 def find_browser() -> str | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.accelerators import Accelerator
 from tembed.common.errors import counted
 
@@ -23,20 +24,20 @@ class Analyze:
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
     baseline: str | None = None
-    """another run on the same dataset to compare with, such as rn26/cifar10"""
+    """another run on the same dataset to compare with, such as rn26/cifar10 (default: none)"""
     also: tuple[str, ...] = ()
     """further runs, each a seed of RUN, of the baseline, of its -aux or of its -1x1 network; three seeds of each give
-    a verdict on the method"""
+    a verdict on the method (default: none)"""
     images_per_class: int | None = None
-    """test images of each class; default: 80 or as many as there are, and fewer if that would exceed 800 in total"""
+    """test images of each class (default: 80 or as many as there are, and fewer if that would exceed 800 in total)"""
     super_classes: Path | None = None
-    """a JSON file {"super-class": ["class", ...]}; default: the super-classes of the dataset, if it has any"""
+    """a JSON file {"super-class": ["class", ...]} (default: the super-classes of the dataset, if it has any)"""
     seed: int = 0
     """the seed of the sample of images, the maps and the words"""
     window: Literal["nominal", "effective"] = "nominal"
     """which pixels show a patch: the block's window, or the smallest one that holds half of the evidence"""
     out: Path | None = None
-    """the folder for the files; default: RUN/analysis for a run folder, else analysis/NAME"""
+    """the folder for the files (default: RUN/analysis for a run folder, else analysis/NAME)"""
     fast_maps: bool = False
     """a first look in about a minute: 100 images in total, 250 for the knock-outs, and t-SNE of 1,500 patches with the
     others beside them"""
@@ -47,7 +48,7 @@ class Analyze:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Analyze, prog="tembed analyze", args=arguments)
+    command = read_options(Analyze, "tembed analyze", arguments)
     from tembed.common.files import below, locked_folder
     from tembed.lab.analysis.analysis_folder import default_out
     from tembed.lab.analysis.analyzing import analyze

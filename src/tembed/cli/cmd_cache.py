@@ -1,20 +1,23 @@
 """``tembed cache``: the cached features of frozen networks."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
+
+from tembed.cli.options import read_options
 
 
 @dataclass(frozen=True)
 class Cache:
     """List the cached features of frozen networks, or delete them. A run computes them again when it needs them."""
 
-    clear: tuple[str, ...] | None = None
-    """delete these entries; without names, all of them"""
+    clear: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="[NAME ...]")] = None
+    """delete these entries; without names, all of them (default: list them)"""
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Cache, prog="tembed cache", args=arguments)
+    command = read_options(Cache, "tembed cache", arguments)
     from tembed.common.errors import TembedError
     from tembed.lab.training.feature_cache import cache_root, entries
 

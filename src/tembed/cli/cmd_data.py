@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.errors import counted
 from tembed.lab.terminal import stderr_progress
 
@@ -27,7 +28,7 @@ class Get:
     name: Annotated[str, tyro.conf.Positional]
     """one of the names that `tembed data list` shows"""
     copy: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """a copy on disk (folder or archive); no other source is tried"""
+    """a copy on disk (folder or archive); no other source is tried (default: the known sources)"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Import:
     name: str
     """name of the new dataset"""
     size: int | None = None
-    """side of the stored images in pixels; default: the common size of square images, else 224"""
+    """side of the stored images in pixels (default: the common size of square images, else 224)"""
     fit: Literal["crop", "pad", "stretch"] = "crop"
     """how an oblong image becomes a square: keep the centre, add grey borders, or stretch it"""
     skip_broken: bool = False
@@ -54,6 +55,7 @@ class Check:
     """Verify the checksums of a stored dataset and name exact duplicates."""
 
     name: Annotated[str, tyro.conf.Positional]
+    """a stored dataset"""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Show:
     """Write a contact sheet (PNG) with some images of every class."""
 
     name: Annotated[str, tyro.conf.Positional]
+    """a stored dataset"""
     out: Path | None = None
-    """the PNG; default: NAME.png in the current folder"""
+    """the PNG (default: NAME.png in the current folder)"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,9 @@ class Rename:
     """Give a stored dataset another name. Runs look for their data by its old name."""
 
     name: Annotated[str, tyro.conf.Positional]
+    """a stored dataset"""
     new: Annotated[str, tyro.conf.Positional]
+    """its new name"""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Remove:
     """Remove a stored dataset."""
 
     name: Annotated[str, tyro.conf.Positional]
+    """a stored dataset"""
 
 
 Command = List | Get | Import | Check | Show | Rename | Remove
@@ -85,10 +91,10 @@ SHOWN_DUPLICATES = 20
 
 
 def main(arguments: list[str]) -> int:
-    command: Command = tyro.cli(
-        Command,
-        args=arguments,
-        prog="tembed data",
+    command: Command = read_options(
+        Command,  # type: ignore[arg-type]
+        "tembed data",
+        arguments,
         description="Datasets are stored in $TEMBED_DATA, or else in the user's cache folder.",
     )
     match command:

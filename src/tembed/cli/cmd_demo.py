@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from tembed.cli.options import read_options
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DemoCommand:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(DemoCommand, prog="tembed demo", args=arguments)
+    command = read_options(DemoCommand, "tembed demo", arguments)
     from tembed.cli.main import fail
     from tembed.lab.demo import Demo, run_demo
     from tembed.lab.terminal import stderr_progress

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.accelerators import Accelerator
 
 SHOWN = 5
@@ -16,14 +17,14 @@ SHOWN = 5
 class Evaluate:
     """Measure the best weights of a run on a subset of its dataset: accuracy by class, confusions, worst images."""
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
     subset: Literal["test", "val", "train"] = "test"
     """the images to measure on: the test, validation or training subset of the run's split"""
     data: str | None = None
-    """another dataset with the same classes; it is split by its own folders, or 65/15/20"""
+    """another dataset with the same classes; it is split by its own folders, or 65/15/20 (default: that of the run)"""
     out: Path | None = None
-    """the folder for the report; default: RUN/evaluation-SUBSET for a run folder, else evaluation/NAME-SUBSET"""
+    """the folder for the report (default: RUN/evaluation-SUBSET for a run folder, else evaluation/NAME-SUBSET)"""
     accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
@@ -31,7 +32,7 @@ class Evaluate:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Evaluate, prog="tembed evaluate", args=arguments)
+    command = read_options(Evaluate, "tembed evaluate", arguments)
     from tembed.common.errors import one_line
     from tembed.lab.analysis.knock_outs import without_embedding
     from tembed.lab.report.evaluation_report import default_out, summary, write_evaluation

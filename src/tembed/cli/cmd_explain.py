@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.accelerators import Accelerator
 
 
@@ -32,7 +33,7 @@ class Explain:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Explain, prog="tembed explain", args=arguments)
+    command = read_options(Explain, "tembed explain", arguments)
     from tembed.common.errors import TembedError, one_line
     from tembed.lab.analysis.explaining import each_explanation
     from tembed.lab.analysis.explanation_files import write_explanations

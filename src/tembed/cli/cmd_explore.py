@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tembed.cli.options import read_options
+
 
 @dataclass(frozen=True)
 class Explore:
@@ -14,15 +16,15 @@ class Explore:
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, or the name of shipped weights such as rn26-embed/cifar10"""
     baseline: str | None = None
-    """another run on the same dataset, whose features become one more layout, such as rn26/cifar10"""
+    """another run on the same dataset, whose features become one more layout, such as rn26/cifar10 (default: none)"""
     images_per_class: int | None = None
-    """test images of each class; default: 80, or fewer if that would exceed 800 in total"""
+    """test images of each class (default: 80, or fewer if that would exceed 800 in total)"""
     seed: int = 0
     """the seed of the sample of images, the maps and the words"""
     window: Literal["nominal", "effective"] = "nominal"
     """which pixels show a patch: the block's window, or the smallest one that holds half of the evidence"""
     out: Path | None = None
-    """the folder of the page; default: RUN/analysis/page for a run folder, else analysis/NAME/page"""
+    """the folder of the page (default: RUN/analysis/page for a run folder, else analysis/NAME/page)"""
     network: bool = True
     """include the network, so that the page can classify images (9 MB more; needs tembed[onnx])"""
     open: bool = False
@@ -32,7 +34,7 @@ class Explore:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Explore, prog="tembed explore", args=arguments)
+    command = read_options(Explore, "tembed explore", arguments)
     import webbrowser
 
     from tembed.common.files import below, locked_folder

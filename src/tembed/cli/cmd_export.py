@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from tembed.cli.options import read_options
+
 
 @dataclass(frozen=True)
 class Export:
@@ -14,15 +16,15 @@ class Export:
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """a run folder, a weights file, a folder of --hub, or shipped weights such as rn26-embed/cifar10"""
     onnx: Path | None = None
-    """the ONNX file to write: logits, patch scores and mixing weights of images from 0 to 1"""
+    """the ONNX file to write: logits, patch scores and mixing weights of images from 0 to 1 (default: none)"""
     hub: Path | None = None
-    """the folder to write: config.json, model.safetensors and a model card"""
+    """the folder to write: config.json, model.safetensors and a model card (default: none)"""
     quiet: bool = False
     """print only what was written"""
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Export, prog="tembed export", args=arguments)
+    command = read_options(Export, "tembed export", arguments)
     from tembed.common.errors import TembedError
     from tembed.lab.terminal import stderr_progress
     from tembed.trained.hub import save_pretrained

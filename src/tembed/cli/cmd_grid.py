@@ -7,8 +7,47 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.errors import counted
 from tembed.common.plugins import named_plugins
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What to run instead of what the grid says."""
+
+    data: tuple[str, ...] = ()
+    """these datasets (default: the grid's)"""
+    models: tuple[str, ...] = ()
+    """these networks (default: the grid's)"""
+    seeds: int | None = None
+    """this many seeds, starting at 0 (default: the grid's)"""
+    epochs: int | None = None
+    """this many epochs (default: the preset's)"""
+    train_images: int | None = None
+    """this many training images (default: all)"""
+    preset: Literal["paper", "fast", "frozen"] | None = None
+    """the defaults of all other settings (default: the grid's preset)"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the runs are computed, and how many at a time."""
+
+    engine: Literal["local", "ray"] = "local"
+    """processes on this machine, or tasks on a Ray cluster"""
+    jobs: int | None = None
+    """local: how many runs at a time (default: one per GPU, or one per core if there is none)"""
+    jobs_per_gpu: int | None = None
+    """local: how many runs at a time on each GPU (default: 1)"""
+    threads: int | None = None
+    """threads per run (default: cores divided by jobs for local, as many as --cpus for ray)"""
+    address: str | None = None
+    """ray: HOST:PORT of the cluster (default: the one on this machine)"""
+    cpus: int | None = None
+    """ray: CPUs per run (default: 1)"""
+    gpus: float | None = None
+    """ray: GPUs per run; with a fraction, runs share one (default: 0)"""
 
 
 @dataclass(frozen=True)
@@ -18,20 +57,10 @@ class GridCommand:
     Run the same command again to resume runs that were stopped; finished runs are never repeated.
     """
 
-    grid: Annotated[str | None, tyro.conf.Positional] = None
-    """a grid of the paper, or a TOML file"""
-    data: tuple[str, ...] = ()
-    """these datasets instead of the grid's"""
-    models: tuple[str, ...] = ()
-    """these networks instead of the grid's"""
-    seeds: int | None = None
-    """this many seeds, starting at 0, instead of the grid's"""
-    epochs: int | None = None
-    """this many epochs instead of the preset's"""
-    train_images: int | None = None
-    """this many training images instead of all"""
-    preset: Literal["paper", "fast", "frozen"] | None = None
-    """the defaults of all other settings, instead of the grid's preset"""
+    changes: Changes
+    machine: Machine
+    grid: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[GRID]")] = None
+    """a grid of the paper, or a TOML file (default: list the grids)"""
     out: Path = Path("runs")
     """the folder of all runs; grids share the runs that they have in common"""
     dry_run: bool = False
@@ -40,20 +69,6 @@ class GridCommand:
     """print the command of each unfinished run on a line, for xargs or a SLURM array, and start nothing"""
     retry: bool = False
     """retry runs that failed before"""
-    engine: Literal["local", "ray"] = "local"
-    """processes on this machine, or tasks on a Ray cluster"""
-    jobs: int | None = None
-    """local: how many runs at a time; default: one per GPU, or one per core if there is none"""
-    jobs_per_gpu: int | None = None
-    """local: how many runs at a time on each GPU (1)"""
-    threads: int | None = None
-    """threads per run; default: cores divided by jobs (local), or as many as --cpus (ray)"""
-    address: str | None = None
-    """ray: HOST:PORT of the cluster; default: the one on this machine"""
-    cpus: int | None = None
-    """ray: CPUs per run (1)"""
-    gpus: float | None = None
-    """ray: GPUs per run (0); with a fraction, runs share one"""
     checkpoint_seconds: float = 60.0
     """seconds between two checkpoints within an epoch"""
     quiet: bool = False
@@ -61,7 +76,7 @@ class GridCommand:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(GridCommand, prog="tembed grid", args=arguments)
+    command = read_options(GridCommand, "tembed grid", arguments)
     from tembed.lab.grid.grid_file import builtin_names, check_datasets, load_grid
     from tembed.lab.terminal import stderr_progress
 
@@ -69,13 +84,14 @@ def main(arguments: list[str]) -> int:
         for name in builtin_names():
             print(f"{name:<12}{load_grid(name).about}")
         return 0
+    asked = command.changes
     changes = {
-        "data": list(command.data) or None,
-        "model": list(command.models) or None,
-        "seeds": command.seeds,
-        "epochs": command.epochs,
-        "train_images": command.train_images,
-        "preset": command.preset,
+        "data": list(asked.data) or None,
+        "model": list(asked.models) or None,
+        "seeds": asked.seeds,
+        "epochs": asked.epochs,
+        "train_images": asked.train_images,
+        "preset": asked.preset,
     }
     progress = stderr_progress(command.quiet)
     grid = load_grid(command.grid, changes)
@@ -84,6 +100,7 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.grid.engines import LocalEngine, make_engine
     from tembed.lab.grid.jobs import locate_runs
 
+    machine = command.machine
     root, runs = str(default_root().absolute()), locate_runs(grid.recipes, command.out.absolute())
     check_datasets(grid, root, stored=not command.dry_run)
     if command.list_commands:
@@ -96,22 +113,22 @@ def main(arguments: list[str]) -> int:
         from tembed.lab.grid.preview import preview
         from tembed.trained.determinism import choose_device
 
-        if command.engine == "local":
-            local = LocalEngine(root, command.jobs, command.threads, jobs_per_gpu=command.jobs_per_gpu)
+        if machine.engine == "local":
+            local = LocalEngine(root, machine.jobs, machine.threads, jobs_per_gpu=machine.jobs_per_gpu)
             print(preview(grid, runs, root, choose_device("auto"), local.threads, local.jobs))
         else:
-            device = choose_device("auto") if command.gpus else "cpu"
-            print(preview(grid, runs, root, device, command.threads or command.cpus or 1))
+            device = choose_device("auto") if machine.gpus else "cpu"
+            print(preview(grid, runs, root, device, machine.threads or machine.cpus or 1))
         return 0
     engine = make_engine(
-        command.engine,
+        machine.engine,
         root,
-        jobs=command.jobs,
-        jobs_per_gpu=command.jobs_per_gpu,
-        threads=command.threads,
-        address=command.address,
-        cpus=command.cpus,
-        gpus=command.gpus,
+        jobs=machine.jobs,
+        jobs_per_gpu=machine.jobs_per_gpu,
+        threads=machine.threads,
+        address=machine.address,
+        cpus=machine.cpus,
+        gpus=machine.gpus,
         checkpoint_seconds=command.checkpoint_seconds,
     )
     from tembed.lab.grid.scheduler import Scheduler

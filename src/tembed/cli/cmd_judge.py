@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.accelerators import Accelerator
 
 
@@ -20,15 +21,15 @@ class Judge:
     sources: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
     """a run folder, a weights file, or the name of shipped weights; further ones are other seeds of it"""
     rivals: tuple[str, ...] = ()
-    """runs of other networks on the same data, each compared with the run of its seed"""
+    """runs of other networks on the same data, each compared with the run of its seed (default: none)"""
     data: str | None = None
-    """another dataset with the same classes"""
+    """another dataset with the same classes (default: that of the run)"""
     ours: str | None = None
-    """the map to compare with all others; default: the one that `tembed explain` draws"""
+    """the map to compare with all others (default: the one that `tembed explain` draws)"""
     images_per_class: int = 10
     """test images of each class; all other numbers of images are in proportion"""
     out: Path | None = None
-    """the folder for the report; default: RUN/judge for a run folder, else judge/NAME"""
+    """the folder for the report (default: RUN/judge for a run folder, else judge/NAME)"""
     accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
@@ -36,7 +37,7 @@ class Judge:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Judge, prog="tembed judge", args=arguments)
+    command = read_options(Judge, "tembed judge", arguments)
     from tembed.common.errors import TembedError
     from tembed.common.files import below
     from tembed.lab.analysis.judging import Sizes, judge

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import tyro
 
+from tembed.cli.options import read_options
+
 FLAGS = {
     "example": "--image-size",
     "num_classes": "num_classes",
@@ -23,7 +25,7 @@ class Layers:
     network: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NETWORK")]
     """timm:NAME, tembed:NAME or my.module:factory"""
     image_size: int | None = None
-    """side of the images; by default the one that the network expects, or 32 for the networks of this package"""
+    """side of the images (default: the one that the network expects, or 32 for the networks of this package)"""
     all: bool = False
     """also list submodules inside of submodules that are listed"""
 
@@ -35,7 +37,7 @@ def _is_inside(layer: str, others: set[str]) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Layers, prog="tembed layers", args=arguments)
+    command = read_options(Layers, "tembed layers", arguments)
     from tembed.attachment.dry_run import list_layers
     from tembed.attachment.receptive_fields import receptive_fields
     from tembed.attachment.sources import make_source

@@ -1,15 +1,16 @@
 """``tembed models``: the networks of Table 1 and appendix A, as counted here and as printed in the paper."""
 
-import tyro
+from dataclasses import dataclass
+
+from tembed.cli.options import read_options
 
 
-def models(stages: bool = False) -> int:
-    """Print the parameter count of every network of Table 1 (C classes) beside the paper's number.
+@dataclass(frozen=True)
+class Models:
+    """Print the parameter count of every network of Table 1 (C classes) beside the paper's number."""
 
-    Args:
-        stages: print the channels and the reduction of every stage instead (appendix A)
-    """
-    return print_stages() if stages else print_parameters()
+    stages: bool = False
+    """print the channels and the reduction of every stage instead (appendix A)"""
 
 
 def print_parameters() -> int:
@@ -46,4 +47,5 @@ def print_stages() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    return tyro.cli(models, prog="tembed models", args=arguments)
+    command = read_options(Models, "tembed models", arguments)
+    return print_stages() if command.stages else print_parameters()

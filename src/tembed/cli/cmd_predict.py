@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.accelerators import Accelerator
 
 
@@ -19,7 +20,7 @@ class Predict:
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH [PATH ...]")]
     """image files, folders of images, or patterns such as '*.jpg'"""
     out: Path | None = None
-    """write the predictions to this file (.csv or .json) instead of the terminal"""
+    """write the predictions to this file (.csv or .json) (default: the terminal)"""
     top: int = 3
     """number of classes per image"""
     accelerator: Accelerator = "auto"
@@ -29,7 +30,7 @@ class Predict:
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Predict, prog="tembed predict", args=arguments)
+    command = read_options(Predict, "tembed predict", arguments)
     from tembed.common.errors import TembedError, counted
     from tembed.lab.terminal import stderr_progress
     from tembed.trained.predicting import each_prediction

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from tembed.cli.options import read_options
 from tembed.common.errors import counted
 
 
@@ -13,14 +14,14 @@ from tembed.common.errors import counted
 class ReportCommand:
     """Report on runs: Table 1, the figures of §4.1, tests, and the claims of §4.2, as Markdown and as one HTML page."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = (Path("runs"),)
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")] = (Path("runs"),)
     """folders of runs, or files that `tembed runs --save` wrote, such as those in results/"""
     out: Path = Path("report")
     """the folder for report.md, report.html and figures/"""
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(ReportCommand, prog="tembed report", args=arguments)
+    command = read_options(ReportCommand, "tembed report", arguments)
     from tembed.lab.report.grid_report import write_grid_report
 
     read = write_grid_report(list(command.runs), command.out)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from tembed.cli.options import read_options
+
 if TYPE_CHECKING:
     from tembed.lab.training.run import Run
 
@@ -17,11 +19,11 @@ class Runs:
     folder: Annotated[Path, tyro.conf.Positional] = Path("runs")
     """where to look"""
     save: Path | None = None
-    """write each finished run into this folder, as one small JSON file without the weights"""
+    """write each finished run into this folder, as one small JSON file without the weights (default: only list them)"""
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(Runs, prog="tembed runs", args=arguments)
+    command = read_options(Runs, "tembed runs", arguments)
     from tembed.common.errors import TembedError, one_line
     from tembed.lab.training.run import find_runs
 

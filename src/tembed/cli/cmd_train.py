@@ -3,20 +3,29 @@
 import argparse
 import dataclasses
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tyro
 
 from tembed.cli.cmd_layers import FLAGS as LAYER_FLAGS
+from tembed.cli.options import read_options
 from tembed.common.errors import TembedError, first_line
 from tembed.common.files import below, parse_json, read_file
 from tembed.common.plugins import name_plugins
 from tembed.lab.training.hardware import Hardware, is_first_process, under_torchrun
 from tembed.lab.training.optimizers import optimizer_names
 from tembed.lab.training.recipe import PRESETS, Recipe
-from tembed.lab.training.settings import Constants
+from tembed.lab.training.settings import (
+    Constants,
+    DataSettings,
+    LengthSettings,
+    NetworkSettings,
+    OptimisationSettings,
+    StartSettings,
+    names_of,
+)
 from tembed.lab.training.stopping import stop_with_input
 
 FLAGS = {**LAYER_FLAGS, "weight": "--lambda"}
@@ -27,35 +36,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Recipe):
-    """The fields of a recipe as the command line shows them."""
+class Network(NetworkSettings):
+    """The block, its loss and the maximizers of the network."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    block: Literal["embed", "aux", "none"] | None = None
+    """what to attach to a network from elsewhere: the block, deep supervision only, or nothing (default: embed)"""
     weight: Annotated[float | None, tyro.conf.arg(name="lambda")] = None
-    """the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
-    optimizer: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(optimizer_names()) + "}")] = Recipe.optimizer
+    """the weight of the patch loss (Eq. 3.1) (default: 0.5 for networks with patch scores, such as -embed and -aux)"""
     maximizer: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     constants: Annotated[Constants, tyro.conf.arg(metavar="[NAME VALUE ...]")] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Optimisation(OptimisationSettings):
+    """Steps, learning rate, augmentation and regularisation."""
+
+    optimizer: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(optimizer_names()) + "}")] = Recipe.optimizer
+
+
 @dataclass(frozen=True)
-class Train:
-    """Train a network of the paper on a dataset. Run the same command again to resume after a stop or a kill.
+class Output:
+    """What is written and printed, and where."""
 
-    Exit codes: 0 finished; 2 an error; 75 another process trains this run; 128 + n stopped by signal n, and saved.
-    """
-
-    settings: Annotated[Settings, tyro.conf.arg(name="")]
-    hardware: Annotated[Hardware, tyro.conf.arg(name="")] = field(default_factory=Hardware)
-    preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "paper"
-    """the source of the defaults below: the paper's training (§4); settings for the best accuracy in few epochs; or
-    those for a frozen network, which --freeze selects"""
-    recipe_file: Annotated[Path | None, tyro.conf.arg(name="recipe", metavar="FILE")] = None
-    """repeat a run: train the recipe.json of its folder, instead of MODEL and the settings below"""
-    block: Literal["embed", "aux", "none"] | None = None
-    """what to attach to a network from elsewhere: the block (default), deep supervision only, or nothing"""
     out: Path | None = None
-    """the run folder; default: runs/MODEL-DATA-PRESET-SEED, with changed settings added to the name"""
+    """the run folder (default: runs/MODEL-DATA-PRESET-SEED, with changed settings added to the name)"""
     checkpoint_seconds: float = 60.0
     """seconds between two checkpoints within an epoch"""
     tensorboard: bool = False
@@ -63,13 +68,61 @@ class Train:
     quiet: bool = False
     """print only the result"""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train a network of the paper on a dataset. Run the same command again to resume after a stop or a kill.
+
+    Exit codes: 0 finished; 2 an error; 75 another process trains this run; 128 + n stopped by signal n, and saved.
+    """
+
+    data: DataSettings
+    length: LengthSettings
+    optimisation: Optimisation
+    network: Annotated[Network, tyro.conf.arg(name="block")]
+    start: StartSettings
+    machine: Hardware
+    output: Output
+    preset: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")] = "paper"
+    """the source of all defaults below: the paper's training (§4); settings for the best accuracy in few epochs; or
+    those for a frozen network, which --freeze selects"""
+    recipe_file: Annotated[Path | None, tyro.conf.arg(name="recipe", metavar="FILE")] = None
+    """repeat a run: train the recipe.json of its folder, instead of MODEL and all settings (default: a new recipe)"""
+
+    @classmethod
+    def of(cls, recipe: Recipe, preset: str) -> Self:
+        """The command that trains a recipe of a preset."""
+        values = vars(recipe)
+        parts: dict[str, Any] = {
+            part: kind(**{name: values[name] for name in names_of(kind) if name in values})
+            for part, kind in KINDS.items()
+        }
+        return cls(**parts, machine=Hardware(), output=Output(), preset=preset)
+
+    @property
+    def settings(self) -> Recipe:
+        """The settings as the plain recipe that Python code would give."""
+        values = {name: value for part in KINDS for name, value in vars(getattr(self, part)).items()}
+        del values["block"]
+        return Recipe(**values)
+
     @property
     def recipe(self) -> Recipe:
-        """The settings as the plain recipe that Python code would give."""
+        """The settings, with the block attached that --block names."""
         from tembed.models.foreign import with_block
 
-        recipe = Recipe(**{each.name: getattr(self.settings, each.name) for each in dataclasses.fields(Recipe)})
-        return dataclasses.replace(recipe, model=with_block(recipe.model, self.block))
+        recipe = self.settings
+        return dataclasses.replace(recipe, model=with_block(recipe.model, self.network.block))
+
+
+KINDS: dict[str, type] = {
+    "data": DataSettings,
+    "length": LengthSettings,
+    "optimisation": Optimisation,
+    "network": Network,
+    "start": StartSettings,
+}
+"""The parts of the command that make the recipe."""
 
 
 def main(arguments: list[str]) -> int:
@@ -77,13 +130,13 @@ def main(arguments: list[str]) -> int:
     command = parse(arguments)
     from tembed.models.foreign import user_module
 
-    if command.recipe_file is None and (module := user_module(command.settings.model)):
+    if command.recipe_file is None and (module := user_module(command.network.model)):
         name_plugins([module])  # the user named it on this command
     if under_torchrun():
         from tembed.lab.training.torchrun import run_as_worker
 
         run_as_worker(lambda: train_here(command))
-    hardware = command.hardware.complete()
+    hardware = command.machine.complete()
     if (hardware.devices or 1) > 1 and hardware.nodes == 1:
         from tembed.lab.training.torchrun import start_processes
 
@@ -102,10 +155,10 @@ def train_here(command: Train) -> int:
     try:
         run = train(
             command.recipe,
-            command.out,
-            hardware=command.hardware,
+            command.output.out,
+            hardware=command.machine,
             progress=observer(command),
-            checkpoint_seconds=command.checkpoint_seconds,
+            checkpoint_seconds=command.output.checkpoint_seconds,
         )
     except Stopped as stopped:
         from tembed.cli.main import fail
@@ -120,7 +173,7 @@ def train_here(command: Train) -> int:
         f"weights of epoch {result['best_epoch']} of {result['epochs']}, the best on validation images "
         f"({100 * result['val_accuracy']:.2f} %)"
     )
-    if not command.quiet and (line := at_work(run)):
+    if not command.output.quiet and (line := at_work(run)):
         print(line)
     return 0
 
@@ -150,11 +203,11 @@ def observer(command: Train) -> "Progress":
     from tembed.lab.terminal import stderr_progress
     from tembed.lab.training.run import default_folder
 
-    observers = [stderr_progress(command.quiet)]
+    observers = [stderr_progress(command.output.quiet)]
     if path := os.environ.get(ProgressFile.VARIABLE):
         observers.append(ProgressFile(Path(path)))
-    if command.tensorboard:
-        folder = command.out or default_folder(command.recipe.complete())
+    if command.output.tensorboard:
+        folder = command.output.out or default_folder(command.recipe.complete())
         observers.append(TensorBoard(below(folder, "tensorboard")))
     return Several(*observers)
 
@@ -169,11 +222,11 @@ def parse(arguments: list[str]) -> Train:
     except argparse.ArgumentError:  # tyro's own message is clearer
         early = argparse.Namespace(preset=None, recipe=None)
     name = early.preset or ("frozen" if "--freeze" in arguments else "paper")
-    settings = Settings.from_preset(name, tyro.MISSING, tyro.MISSING)
+    settings = Recipe.from_preset(name, tyro.MISSING, tyro.MISSING)
     if early.recipe is not None:
-        settings = Settings(**vars(read_recipe(early.recipe)))
-    command = tyro.cli(Train, prog="tembed train", args=arguments, default=Train(settings, preset=name))
-    if early.recipe is not None and (command.settings != settings or early.preset or command.block):
+        settings = read_recipe(early.recipe)
+    command = read_options(Train, "tembed train", arguments, default=Train.of(settings, name))
+    if early.recipe is not None and (command.settings != settings or early.preset or command.network.block):
         changes = command.settings.differences(settings) or ["--preset or --block"]
         raise TembedError(
             f"--recipe holds all settings of a run: leave out the others ({'; '.join(changes)}), or change a copy of "

@@ -19,23 +19,25 @@ from tembed.common.output import robust_output
 from tembed.common.plugins import SAFE_PATH, load_plugins, name_plugins, named_plugins
 
 COMMANDS = {
+    "doctor": "say what this machine has of what tembed needs, and what to do next",
+    "demo": "train two networks on generated images and write a report, in minutes",
     "models": "list the networks of Table 1 and their parameter counts",
     "data": "list, get, import, check and show datasets",
     "layers": "list where the block can be attached in a network of timm or of yours",
     "train": "train a network on a dataset, or resume a run",
+    "runs": "print a table of runs",
     "evaluate": "measure trained weights: accuracy by class, confusions, calibration, worst images",
     "predict": "classify your own images with a trained run",
-    "runs": "print a table of runs",
-    "grid": "run the paper's experiments, or your own, on one machine or a cluster",
-    "report": "compare your runs with the paper's numbers",
+    "explain": "draw what a trained run sees in an image",
     "analyze": "draw the paper's figures for a trained run and measure its claims",
     "explore": "build a page that shows every patch of a trained run on a map",
-    "explain": "draw what a trained run sees in an image",
     "judge": "measure a trained run's explanations beside their rivals",
     "export": "write a trained network as an ONNX file or a folder for the Hugging Face hub",
+    "grid": "run the paper's experiments, or your own, on one machine or a cluster",
+    "report": "compare your runs with the paper's numbers",
     "cache": "list or delete the cached features of frozen networks",
-    "demo": "train two networks on generated images and write a report, in minutes",
 }
+"""Every command in the order of use, and what it does in a line."""
 
 COMPUTING = ("layers", "train", "evaluate", "analyze", "explore", "explain", "judge", "predict", "export", "demo")
 """The commands that compute with torch in this process."""
@@ -53,7 +55,7 @@ def usage() -> str:
             "",
             "Feature embedding by template matching as a ResNet block (BMVC 2022).",
             "",
-            "commands:",
+            "commands, in the order of use:",
             *lines,
             "",
             "--plugin MODULE imports a Python module of yours that adds networks, datasets and so on: see",

@@ -75,8 +75,13 @@ def _build_cached(path: Path, source: Path, flags: tuple[str, ...]) -> bool:
     return False
 
 
+def find_compiler() -> list[str]:
+    """The words that start the C compiler: those in ``CC``, else the first one on the PATH; empty without one."""
+    return shlex.split(os.environ.get("CC", "")) or list(filter(None, map(shutil.which, ("cc", "gcc", "clang"))))[:1]
+
+
 def _compile(source: Path, flags: tuple[str, ...], work: Path) -> bytes:
-    compiler = shlex.split(os.environ.get("CC", "")) or list(filter(shutil.which, ("cc", "gcc", "clang")))[:1]
+    compiler = find_compiler()
     if not compiler:
         raise FileNotFoundError("no C compiler found")
     compiled, linked = str(work / "kernel.o"), str(work / "kernel.so")

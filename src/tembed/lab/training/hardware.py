@@ -16,9 +16,9 @@ class Hardware:
     accelerator: Accelerator = "auto"
     """what to compute on; auto: the GPUs if there are any"""
     devices: int | None = None
-    """processes on this machine, one per GPU; default: 1, or as many as torchrun started"""
+    """processes on this machine, one per GPU (default: 1, or as many as torchrun started)"""
     nodes: int | None = None
-    """machines, each with the same number of devices; default: 1, or as many as torchrun started"""
+    """machines, each with the same number of devices (default: 1, or as many as torchrun started)"""
     strategy: Literal["ddp"] = "ddp"
     """how several devices work together: each computes a share of the batch, and gradients are averaged"""
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"

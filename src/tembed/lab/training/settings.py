@@ -36,15 +36,16 @@ class NetworkSettings:
     model: str
     """a network of `tembed models`, or the paper's label for it; or timm:NAME@LAYER, or my.module:factory@LAYER"""
     weight: float | None = field(default=None, metadata={"usual": LAMBDA, "needs": "patch scores"})
-    """lambda, the weight of the patch loss (Eq. 3.1): 0.5 for networks with patch scores, such as -embed and -aux"""
+    """lambda, the weight of the patch loss (Eq. 3.1) (default: 0.5 for networks with patch scores)"""
     softmax_on_bn: bool | None = option(usual=False, needs="block with mixing weights")
-    """the block's soft-max takes normalised scores (appendix A): on for cifar10 only"""
+    """the block's soft-max takes normalised scores (appendix A) (default: True for cifar10 only)"""
     smooth_shortcut: bool | None = option(usual=False, needs="block with a convolution on its shortcut")
-    """2x2 mean before the block's shortcut (appendix A): on for cifar10 only, in RN and WRN"""
+    """2x2 mean before the block's shortcut (appendix A), in RN and WRN (default: True for cifar10 only)"""
     norm_shortcut: bool = option(False, usual=False, needs="block with a convolution on its shortcut")
     """batch norm before the block's shortcut, which keeps the share of f' larger; not in the paper"""
     maximizer: str | None = option(usual=MAXIMIZER, needs="slot for a maximizer, unlike the RN networks")
-    """what follows the 3x3 convolutions of RN (§4.1): bn-relu (default), entropic, perturbed(-sampled), one-hot"""
+    """what follows the 3x3 convolutions of RN (§4.1): bn-relu, entropic, perturbed, perturbed-sampled or one-hot
+    (default: bn-relu)"""
     mu: float | None = None
     """threshold of the maximizer (default: 2.5)"""
     eta: float | None = None
@@ -52,7 +53,7 @@ class NetworkSettings:
     eps: float | None = None
     """sharpness of the maximizer (default: 1)"""
     constants: Constants = ()
-    """other constants of a registered maximizer, as pairs of name and value"""
+    """other constants of a registered maximizer, as pairs of name and value (default: its own)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +63,10 @@ class DataSettings:
     data: str
     """a dataset of `tembed data list`"""
     train_images: int | None = None
-    """train on this many images only, drawn evenly from the classes"""
+    """train on this many images only, drawn evenly from the classes (default: all)"""
     split: Split | None = None
-    """paper: pooled, 65/15/20 (§4); official: the data's own subsets, the default for imported data that has them"""
+    """paper: pooled, 65/15/20 (§4); official: the data's own subsets (default: official for imported data that has
+    subsets, else paper)"""
     split_seed: int = 0
     """decides the random split, and which images `train_images` selects"""
     left_out: Literal["nothing", "parts", "cells"] = "nothing"
@@ -72,27 +74,38 @@ class DataSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings:
-    """Where the weights start and how they are trained."""
+class LengthSettings:
+    """How long to train, and with which random numbers."""
 
     epochs: int = EPOCHS
     """passes over the training images, at most; the paper does not say how many"""
     patience: int | None = None
-    """stop after this many epochs without a better validation accuracy"""
+    """stop after this many epochs without a better validation accuracy (default: never)"""
     seed: int = 0
     """decides the initial weights, the order, the augmentation and the maximizer's noise"""
 
+
+@dataclass(frozen=True, kw_only=True)
+class StartSettings:
+    """The weights to start from, and what of them is trained."""
+
     init: str | None = None
-    """weights to start from: a run, a weights file or shipped weights; for an attached network also random"""
+    """weights to start from: a run, a weights file or shipped weights; for an attached network also random
+    (default: random for networks of this package, the network's own weights for an attached one)"""
     init_rate: float = 1.0
     """learning rate of the weights that the network starts from, as a share of that of the new ones"""
     image_size: int | None = None
-    """resize the images to this shorter side for an attached network"""
+    """resize the images to this shorter side for an attached network (default: not resized)"""
     freeze: bool = False
     """keep an attached network as it is up to its layer, and train only the block and a new linear head behind it"""
     conventions: Literal["torch", "keras"] = "torch"
     """keras: batch norm, initial weights, Adam's eps, input scaling, gradient clipping and projection shortcuts as in
     neighbouring code of the paper's authors; the paper names none of them"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimisationSettings:
+    """Steps, learning rate, augmentation and regularisation."""
 
     batch_size: int = 32
     """images per step (§4)"""
@@ -123,6 +136,11 @@ class TrainingSettings:
     """share of every target that is spread evenly over all classes"""
     balanced: bool = False
     """give every class the same total weight in the loss, however many training images it has"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(OptimisationSettings, StartSettings, LengthSettings):
+    """Where the weights start and how they are trained."""
 
 
 PARTS = (NetworkSettings, DataSettings, TrainingSettings)
