@@ -1,6 +1,7 @@
 """What `attach` refuses or warns of, and the list of layers."""
 
 import copy
+import re
 import warnings
 from typing import Any
 
@@ -27,6 +28,10 @@ def test_layers_with_shapes_and_strides() -> None:
     assert layers["layer3"].stride == (16, 16)
     assert (layers["layer3"].channels, layers["layer3"].map_size) == (256, (4, 6))
     assert not {"fc", "global_pool.flatten"} & set(layers)
+    head, *lines = str(list_layers(timm_model("resnet10t"), (64, 96))).splitlines()
+    assert head.split() == ["layer", "output", "layout", "channels", "map", "stride"]
+    (line,) = (line for line in lines if line.startswith("layer3 "))
+    assert re.fullmatch(r"layer3 +1 x 256 x 4 x 6 +nchw +256 +4x6 +16", line)
     tokens = {layer.name: layer for layer in list_layers(vit())}
     assert tokens["blocks.1"].layout == FeatureLayout("tokens", 1)
     assert tokens["blocks.1"].map_size == (4, 4)

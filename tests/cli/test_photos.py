@@ -35,9 +35,7 @@ def test_photographs_to_figures(
     store_photos(tmp_path / "photos", 40)
     assert main(["data", "import", "photos", "--name", "mine"]) == 0
     assert "every image becomes 224x224" in capsys.readouterr().err  # they have no common size
-    line = (
-        "train tembed:rn26@stage3 --data mine --init rn26/cifar10 --freeze --image-size 32 --batch-size 16 --epochs 8"
-    )
+    line = "train tembed:rn26@stage3 --data mine --init rn26/cifar10 --freeze --batch-size 16 --epochs 8"
     assert main([*line.split(), "--out", "runs/mine", "--quiet"]) == 0
     result = Run.open("runs/mine").result
     assert result is not None

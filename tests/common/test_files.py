@@ -21,6 +21,7 @@ from tembed.common.files import (
     is_locked,
     locked,
     locked_folder,
+    make_folder,
     open_file,
     parse_json,
     read_file,
@@ -194,7 +195,36 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(TembedError, match="free some space"):
+    with pytest.raises(TembedError, match=r"free some space .*; everything saved so far is intact$"):
         write_file(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_error_before_anything_was_saved_speaks_of_nothing_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "others").write_text("of the user")
+
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", forbidden)
+        with pytest.raises(TembedError, match=rf"make {tmp_path} writable and run the same command again$"):
+            make_folder(tmp_path / "runs" / "mine")
+    with pytest.raises(TembedError, match=r"others .*a file is in its place; move it elsewhere and .* again$"):
+        make_folder(tmp_path / "others")
+    run = make_folder(tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLock, "acquire", forbidden)
+        with (
+            pytest.raises(TembedError, match=rf"make {run} writable and run the same command again$"),
+            locked(run / "lock"),
+        ):
+            pass
+    (run / "lock").touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(files_module, "open_file", forbidden)
+        with pytest.raises(TembedError, match=r"again$"):
+            write_file(run / "recipe.json", b"")

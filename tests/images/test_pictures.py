@@ -5,7 +5,7 @@ import pytest
 
 from tembed.common.arrays import Fit
 from tembed.common.errors import TembedError
-from tembed.images.pictures import read_picture
+from tembed.images.pictures import read_picture, short_names
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 10, 3), np.uint8)
 
@@ -37,3 +37,11 @@ def test_the_box_is_the_part_of_the_photograph_that_the_network_gets(fit: Fit, b
     assert found.pixels.shape == (6, 6, 3)
     if fit == "crop":
         np.testing.assert_array_equal(found.pixels, RGB[:, 2:8])
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+    assert short_names(["a/1.jpg", "b/2.jpg"]) == ["1.jpg", "2.jpg"]
+    assert short_names(["in/a/1.jpg", "in/b/1.jpg", "in/b/2.jpg"]) == ["a/1.jpg", "b/1.jpg", "b/2.jpg"]
+    assert short_names(["x/a/1.jpg", "y/a/1.jpg", "y/a/1.jpg"]) == ["x/a/1.jpg", "y/a/1.jpg", "y/a/1.jpg"]
+    assert short_names(["1.jpg", "a/1.jpg"]) == ["1.jpg", "a/1.jpg"]
+    assert short_names([]) == []

@@ -1,6 +1,6 @@
 """One call of a network on an example, to see what each of its submodules returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -36,6 +36,28 @@ class Layer(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} {self.shape}"
+
+    def cells(self) -> tuple[str, ...]:
+        """A row of a table with the columns `COLUMNS`."""
+        stride = " x ".join(f"{each:g}" for each in dict.fromkeys(self.stride))
+        shape, (height, width) = " x ".join(map(str, self.shape)), self.map_size
+        return self.name, shape, str(self.layout), str(self.channels), f"{height}x{width}", stride
+
+
+COLUMNS = ("layer", "output", "layout", "channels", "map", "stride")
+
+
+class Layers(list[Layer]):
+    """A list of layers that prints as a table."""
+
+    def __repr__(self) -> str:
+        return aligned([COLUMNS, *(layer.cells() for layer in self)])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """The rows of a table as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 class Seen(NamedTuple):
@@ -173,13 +195,15 @@ def own_prefix_tokens(model: nn.Module) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def list_layers(model: nn.Module, example: Example = None) -> list[Layer]:
+def list_layers(model: nn.Module, example: Example = None) -> Layers:
     """The submodules that `attach` can put the block behind, in the order in which they are called.
+
+    The list prints as a table.
 
     ``example``: a tensor of images, or an image size; by default one image of the size that the model expects.
     """
     check_module(model)
-    return layers_of(model, dry_run(model, example))
+    return Layers(layers_of(model, dry_run(model, example)))
 
 
 def check_module(model: object) -> None:

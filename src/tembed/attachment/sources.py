@@ -4,8 +4,10 @@ import difflib
 import hashlib
 import importlib.util
 import inspect
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,17 +104,30 @@ def _from_timm(name: ForeignName, classes: int, side: int | None, pretrained: bo
     if pretrained and not _has_weights(package, name.factory):
         raise _no_weights(name, "timm has none")
     try:
-        try:
-            sized = arguments if side is None else arguments | {"img_size": side}
-            model = package.create_model(name.factory, pretrained=pretrained, **sized)
-        except TypeError:  # it takes images of any size
-            sized = arguments
-            model = package.create_model(name.factory, pretrained=pretrained, **sized)
+        with _quiet_hub():
+            try:
+                sized = arguments if side is None else arguments | {"img_size": side}
+                model = package.create_model(name.factory, pretrained=pretrained, **sized)
+            except TypeError:  # it takes images of any size
+                sized = arguments
+                model = package.create_model(name.factory, pretrained=pretrained, **sized)
     except Exception as error:
         if not pretrained:
             raise TembedError(f"timm cannot build {name.factory} ({first_line(error)})") from error
         raise _no_weights(name, first_line(error)) from error
     return ForeignNetwork(model, _normalisation(model), _about(name, sized))
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Silence the hub's warnings, one for each attempt to reach it. Its final error is shown."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _has_weights(package: Any, factory: str) -> bool:

@@ -24,7 +24,8 @@ class Explore:
     window: Literal["nominal", "effective"] = "nominal"
     """which pixels show a patch: the block's window, or the smallest one that holds half of the evidence"""
     out: Path | None = None
-    """the folder of the page (default: RUN/analysis/page for a run folder, else analysis/NAME/page)"""
+    """the folder of the page; with another folder than the default, features are kept in the default one only if it
+    exists (default: RUN/analysis/page for a run folder, else analysis/NAME/page)"""
     network: bool = True
     """include the network, so that the page can classify images (9 MB more; needs tembed[onnx])"""
     open: bool = False
@@ -44,7 +45,8 @@ def main(arguments: list[str]) -> int:
     from tembed.lab.terminal import stderr_progress
 
     analysis = default_out(command.source)
-    cache, out = below(analysis, "cache"), command.out or below(analysis, "page")
+    cache = below(analysis, "cache") if command.out is None or analysis.is_dir() else None
+    out = command.out or below(analysis, "page")
     with locked_folder(command.out or analysis), stderr_progress(command.quiet) as progress:
         found = analyze(
             command.source,

@@ -38,7 +38,7 @@ def _is_inside(layer: str, others: set[str]) -> bool:
 
 def main(arguments: list[str]) -> int:
     command = read_options(Layers, "tembed layers", arguments)
-    from tembed.attachment.dry_run import list_layers
+    from tembed.attachment.dry_run import COLUMNS, aligned, list_layers
     from tembed.attachment.receptive_fields import receptive_fields
     from tembed.attachment.sources import make_source
     from tembed.common.plugins import name_plugins
@@ -53,16 +53,8 @@ def main(arguments: list[str]) -> int:
     names = {layer.name for layer in layers}
     shown = [one for one in layers if command.all or one.name.count(".") <= 1 or not _is_inside(one.name, names)]
     fields = receptive_fields(source.model, size, [layer.name for layer in shown])
-    rows = [("layer", "output", "layout", "channels", "map", "stride", "field")]
-    for layer in shown:
-        height, width = layer.map_size
-        stride = " x ".join(f"{each:g}" for each in dict.fromkeys(layer.stride))
-        shape = " x ".join(map(str, layer.shape))
-        end = f"{height}x{width}", stride, str(fields[layer.name])
-        rows.append((layer.name, shape, str(layer.layout), str(layer.channels), *end))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [(*COLUMNS, "field"), *((*layer.cells(), str(fields[layer.name])) for layer in shown)]
+    print(aligned(rows))
     if len(shown) < len(layers):
         print(f"{len(layers) - len(shown)} more inside of these: --all lists them")
     return 0

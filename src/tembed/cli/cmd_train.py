@@ -189,9 +189,10 @@ def at_work(run: "Run") -> str | None:
     recipe = run.recipe
     if not model_info(recipe.model).has_block:
         return None
-    images = load(recipe.data, recipe.split, recipe.split_seed).test
+    network = as_network(run)
+    images = load(recipe.data, recipe.split, recipe.split_seed).test.resized(network.description.input_size)
     with stderr_progress(quiet=False) as progress:
-        found = without_embedding(as_network(run), images, progress=progress)
+        found = without_embedding(network, images, progress=progress)
     return None if found is None else found.at_work()
 
 

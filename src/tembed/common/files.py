@@ -90,7 +90,7 @@ def remove_file(path: Path) -> None:
 
 def make_folder(folder: Path) -> Path:
     """`add_folder`, with an error in one line."""
-    with explained(folder):
+    with explained(folder, new=not folder.is_dir()):
         return add_folder(folder)
 
 
@@ -206,25 +206,34 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn a disk error about ``path`` into one line that says what to do."""
+def explained(path: Path, *, new: bool = False) -> Iterator[None]:
+    """Turn a disk error about ``path`` into one line that says what to do. ``new``: nothing was saved there before."""
     try:
         yield
     except OSError as error:
         if error.errno in FULL:
             way_out = "free some space"
         elif error.errno in FORBIDDEN:
-            way_out = "make it writable"
+            way_out = f"make {next(each for each in (path, *path.parents) if each.exists())} writable"
+        elif error.errno == errno.EEXIST:
+            way_out = "a file is in its place; move it elsewhere"
         elif error.errno in (errno.ENOENT, errno.ENOTDIR):
             way_out = "its folder is gone, or a file is in its place; restore it"
         elif error.errno == errno.ELOOP:
             way_out = "it is a link, and links are not followed; remove it"
         else:
             way_out = "check the disk"
+        rest = "" if new or not _saved_beside(path) else "; everything saved so far is intact"
         raise TembedError(
-            f"cannot write {path} ({error.strerror or error}): {way_out} and run the same command again; everything "
-            "saved so far is intact"
+            f"cannot write {path} ({error.strerror or error}): {way_out} and run the same command again{rest}"
         ) from None
+
+
+def _saved_beside(path: Path) -> bool:
+    """Whether the folder of ``path`` holds files, apart from locks and unfinished ones."""
+    with suppress(OSError):
+        return any(each.name != "lock" and each.suffix != ".part" for each in path.parent.iterdir())
+    return False
 
 
 # --- the user's cache
@@ -282,7 +291,7 @@ def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Lo
     If another process holds it: raises `InUse`, or calls ``waiting`` once and waits.
     """
     lock, held = FileLock(path, fallback_to_soft=False), True
-    with explained(path):
+    with explained(path, new=not path.exists()):
         try:
             try:
                 lock.acquire(timeout=MOMENT, poll_interval=MOMENT / 5)

@@ -1,7 +1,7 @@
 """Pictures that are not in a dataset: files, folders and patterns of files, Pillow images and arrays."""
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +66,15 @@ def find_files(paths: Iterable[str | Path]) -> list[Path]:
         else:
             found.append(path)
     return found
+
+
+def short_names(paths: Sequence[str | Path]) -> list[str]:
+    """The name of each file, with as many of its folders as tell all files apart."""
+    parts = [Path(path).parts for path in paths]
+    depth = 1
+    while len({each[-depth:] for each in parts}) < len(set(parts)):
+        depth += 1
+    return ["/".join(each[-depth:]) for each in parts]
 
 
 def read_bytes(path: Path) -> bytes | str:

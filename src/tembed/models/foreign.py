@@ -38,6 +38,11 @@ def is_foreign(name: str) -> bool:
     return ":" in name or "@" in name
 
 
+def is_ours(name: str) -> bool:
+    """Whether a name is of a network of this package, by itself or with the block attached to a layer of it."""
+    return not is_foreign(name) or parse_foreign(name).source == TEMBED
+
+
 def parse_foreign(name: str, *, layer: bool = True) -> ForeignName:
     """The parts of a name. ``layer=False``: the name may end before ``@LAYER``."""
     text = name.strip()

@@ -338,6 +338,10 @@ def test_the_command_skips_broken_files_and_says_so(
     said = capsys.readouterr()
     assert said.out.startswith("good.jpg (20x30 pixels, resized and cropped to its centre: 16x16): ")
     assert said.err == "skipped in/bad.jpg: not an image in a known format\n"
+    Path("in/other").mkdir()
+    Path("in/other/good.jpg").write_bytes(Path("in/deep/good.jpg").read_bytes())
+    names = [one.name for one in explain(weights, ["in/deep", "in/other"])]
+    assert names == ["deep/good.jpg", "other/good.jpg"]
     with Image.open("explained/good-overlay.png") as picture:
         assert picture.size == (20, 30)
     assert len(Path("explained/good.txt").read_text("utf-8").splitlines()) == 17

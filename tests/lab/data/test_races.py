@@ -57,7 +57,7 @@ def test_of_two_different_imports_of_one_name_one_succeeds_and_the_other_says_wh
 
     with ThreadPoolExecutor(WORKERS) as pool:
         found = set(pool.map(attempt, range(10 * WORKERS)))
-    refused = f"{root / 'pets'} already holds other images: choose another name, or remove that folder first"
+    refused = f"{root / 'pets'} already holds other images: choose another name, or run `tembed data remove pets` first"
     assert found == {refused, open_stored(root, "pets").sha256}
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy import stats
 
 from tembed.images.pixels import normalised
@@ -46,13 +47,14 @@ def test_epochs_and_seeds_differ_and_a_draw_can_be_repeated() -> None:
 def test_a_part_is_resized_with_the_mean_of_what_it_covers(side: int) -> None:
     """Against halves of the image: a part of twice the side has the mean of the weights of a triangle."""
     image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    found = resize_box(image, side, 8, 16, 2 * side, 2 * side)
+    found = resize_box(image, side, (8, 16, 2 * side, 2 * side), Image.Resampling.BILINEAR)
     part = image[8 : 8 + 2 * side, 16 : 16 + 2 * side].astype(float)
     weights = np.array([1, 3, 3, 1]) / 8  # a triangle of the width of two new pixels, at the centres of the old
     rows = sum(weight * np.roll(part, 1 - k, 0)[::2] for k, weight in enumerate(weights))
     both = sum(weight * np.roll(rows, 1 - k, 1)[:, ::2] for k, weight in enumerate(weights))
     np.testing.assert_allclose(found[1:-1, 1:-1], both[1:-1, 1:-1], atol=1.01)
-    assert np.array_equal(resize_box(image, side, 3, 5, side, side), image[3 : 3 + side, 5 : 5 + side])
+    same = resize_box(image, side, (3, 5, side, side), Image.Resampling.LANCZOS)
+    assert np.array_equal(same, image[3 : 3 + side, 5 : 5 + side])
 
 
 def test_a_batch_equals_that_of_a_slow_loop_for_any_number_of_workers() -> None:
@@ -66,7 +68,7 @@ def test_a_batch_equals_that_of_a_slow_loop_for_any_number_of_workers() -> None:
         expected = []
         for place, position in zip(range(30)[whole.share(step)], whole.positions(1, step), strict=True):
             top, left, height, width, flip = (int(column[place]) for column in boxes)
-            picture = resize_box(pool[position], 12, top, left, height, width)
+            picture = resize_box(pool[position], 12, (top, left, height, width), Image.Resampling.LANCZOS)
             expected.append(picture[:, ::-1] if flip else picture)
         found = torch.cat([worker.batch(1, step)[0] for worker in workers])
         assert torch.equal(found, normalised(np.stack(expected), MEAN, STD))

@@ -298,7 +298,7 @@ def analyze(
     scored = model_info(recipe.model).has_scores
     if not scored and (baseline is not None or also):
         raise no_scores(source, network)
-    splits = load(recipe.data, recipe.split, recipe.split_seed, root)
+    splits = load(recipe.data, recipe.split, recipe.split_seed, root).resized(network.description.input_size)
     _check_data(network, source, splits.test, splits.sha256, progress)
     groups = find_groups(recipe.data, groups)
     if groups is not None:

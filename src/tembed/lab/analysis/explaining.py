@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from tembed.block import PatchScores
 from tembed.common.arrays import Floats, UInt8, probability
 from tembed.common.errors import TembedError
-from tembed.images.pictures import Given, Picture, all_given, read_picture
+from tembed.images.pictures import Given, Picture, all_given, read_picture, short_names
 from tembed.images.pixels import normalised
 from tembed.lab.analysis.analysis_folder import stored_effective_field
 from tembed.lab.analysis.attributions import best_attribution
@@ -246,6 +247,8 @@ def each_explanation(
             "analyze on it, or give `effective_field`"
         )
     given = all_given(images)
+    paths = [one for one in given if isinstance(one, str | Path)]
+    names = dict(zip(paths, short_names(paths), strict=True))
     for number, one in enumerate(given, 1):
         try:
             picture = read_picture(one, network.description.input_size, network.description.fit, f"image-{number}")
@@ -254,6 +257,8 @@ def each_explanation(
                 raise
             broken.append(str(error))
             continue
+        if isinstance(one, str | Path):
+            picture = picture._replace(name=names[one])
         yield replace(explain_picture(network, picture), effective_field=effective_field, shown=window)
 
 

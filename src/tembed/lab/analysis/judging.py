@@ -199,6 +199,7 @@ def judge(
         if network.description.classes != first.description.classes:
             raise TembedError(f"{name} has other classes than {sources[0]}: judge networks of one dataset")
     splits = load(data or recipe.data, None if data else recipe.split, recipe.split_seed, root)
+    splits = splits.resized(first.description.input_size)
     judged = Judged(
         data=splits.name,
         model=first.description.model,

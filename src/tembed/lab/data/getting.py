@@ -59,6 +59,12 @@ def open_dataset(name: str, root: str | Path | None = None) -> Stored:
     return open_stored(root, name) if dataset(name).generate is None else get(name, root=root)
 
 
+def stored_side(name: str, root: str | Path | None = None) -> int | None:
+    """The shorter side of a dataset's images in pixels; None if that is not known before it is stored."""
+    root = Path(root) if root is not None else default_root()
+    return min(open_stored(root, name).images.shape[1:3]) if is_stored(root, name) else dataset(name).side
+
+
 def copies(record: Dataset, root: Path, copy: Path | None) -> Iterator[Path]:
     """Paths of copies on disk: ``copy`` or a usual name inside it; without it, usual names in the usual folders."""
     if copy is not None:

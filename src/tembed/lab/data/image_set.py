@@ -6,11 +6,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from tembed.common.arrays import Fit, Int64, Triple, UInt8
 from tembed.lab.data.npy import take_rows
-from tembed.lab.data.subsets import Subset
+from tembed.lab.data.resized_pool import ResizedPool
+from tembed.lab.data.subsets import SUBSETS, Subset
 from tembed.lab.data.sums import CHUNK, image_sums
 
 
@@ -25,11 +27,11 @@ class ImageSet:
     `image_sums` of the pool, if they are known.
     """
 
-    pool: UInt8
+    pool: UInt8 | ResizedPool
     labels: Tensor
     classes: tuple[str, ...]
     indices: Tensor
-    pool_part_map: UInt8 | None = None
+    pool_part_map: UInt8 | ResizedPool | None = None
     parts: tuple[str, ...] = ()
     pool_files: Callable[[], Sequence[str]] | None = None
     pool_sums: Int64 | None = None
@@ -48,7 +50,8 @@ class ImageSet:
 
     def pixels(self, which: Int64 | Sequence[int] | slice = slice(None)) -> UInt8:
         """The bytes ``(n, H, W, 3)`` of the images at these positions, by default of all. They are copied."""
-        return take_rows(self.pool, self.indices.numpy()[which])
+        rows = self.indices.numpy()[which]
+        return self.pool[rows] if isinstance(self.pool, ResizedPool) else take_rows(self.pool, rows)
 
     @property
     def part_map(self) -> Tensor | None:
@@ -66,6 +69,17 @@ class ImageSet:
     def subset(self, which: Tensor) -> "ImageSet":
         """The images at these positions, in this order. No pixels are copied."""
         return replace(self, labels=self.labels[which], indices=self.indices[which])
+
+    def resized(self, side: int) -> "ImageSet":
+        """The images with this shorter side. They are resized when they are first read."""
+        if side == min(self.size):
+            return self
+        assert not isinstance(self.pool, ResizedPool), "resize the stored images"
+        parts = self.pool_part_map
+        if parts is not None:
+            assert not isinstance(parts, ResizedPool)
+            parts = ResizedPool(parts, side, Image.Resampling.NEAREST)
+        return replace(self, pool=ResizedPool(self.pool, side), pool_part_map=parts, pool_sums=None)
 
 
 def statistics(images: ImageSet) -> tuple[Triple, Triple]:
@@ -117,6 +131,11 @@ class Splits:
     def subset(self, name: Subset) -> ImageSet:
         """The subset of this name."""
         return {"train": self.train, "val": self.val, "test": self.test}[name]
+
+    def resized(self, side: int) -> "Splits":
+        """The same splits of images with this shorter side."""
+        train, val, test = (self.subset(name).resized(side) for name in SUBSETS)
+        return replace(self, train=train, val=val, test=test)
 
     def __repr__(self) -> str:
         height, width = self.train.size

@@ -52,21 +52,26 @@ def draw_boxes(total: int, height: int, width: int, seed: int, epoch: int, flips
     return Boxes(top, left, tall, wide, draw_crops(total, height, width, seed, epoch, flips).flip)
 
 
-def resize_box(image: UInt8, side: int, top: int, left: int, height: int, width: int) -> UInt8:
-    """A part of an image ``(H, W, 3)`` as a square of this side: bilinear, with antialiasing."""
+def resize_box(image: UInt8, side: int, box: tuple[int, int, int, int], resample: Image.Resampling) -> UInt8:
+    """A part of an image ``(H, W, 3)`` as a square of this side. ``box``: its top, left, height and width."""
+    top, left, height, width = box
     part = (left, top, left + width, top + height)
-    return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR, box=part))
+    return np.asarray(Image.fromarray(image).resize((side, side), resample, box=part))
 
 
 @dataclass(frozen=True, eq=False)
 class ResizedCrops:
-    """Normalised random parts of images: float32 ``(n, 3, side, side)`` in channels-last memory."""
+    """Normalised random parts of images: float32 ``(n, 3, side, side)`` in channels-last memory.
+
+    ``resample``: the filter, the same that resizes the whole images of the evaluation.
+    """
 
     images: ImageSet
     mean: Triple
     std: Triple
     flips: Flips
     side: int
+    resample: Image.Resampling = Image.Resampling.LANCZOS
 
     def tensors(self, order: Order, epoch: int, step: int) -> Tensor:
         share = order.share(step)
@@ -74,5 +79,5 @@ class ResizedCrops:
         found = np.empty((share.stop - share.start, self.side, self.side, 3), np.uint8)
         pixels, boxes = self.images.pixels(order.positions(epoch, step)), np.stack(corners, 1)[share].tolist()
         for row, image, box, flip in zip(found, pixels, boxes, flips[share], strict=True):
-            row[:] = resize_box(image, self.side, *box)[:, :: -1 if flip else 1]
+            row[:] = resize_box(image, self.side, tuple(box), self.resample)[:, :: -1 if flip else 1]
         return normalised(found, self.mean, self.std)

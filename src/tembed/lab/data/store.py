@@ -332,7 +332,8 @@ def _rename(folder: Path, target: Path, manifest: dict[str, Any]) -> None:
             raise TembedError(f"{target} is in the way: move it elsewhere, or choose another name") from None
         if _manifest(target)["sha256"] != manifest["sha256"]:
             raise TembedError(
-                f"{target} already holds other images: choose another name, or remove that folder first"
+                f"{target} already holds other images: choose another name, or run `tembed data remove {target.name}` "
+                "first"
             ) from None
         lists = [FILE_LIST] if "file_list" in manifest else []
         for file in (*(f"{key}.npy" for key in manifest["files"]), SUMS, *lists, "manifest.json"):

@@ -140,16 +140,12 @@ def _load(
     recipe = recipe_of(network)
     split = recipe.split if data in (None, recipe.data) else None  # other data is split in its own way
     splits = load(data or recipe.data, split, recipe.split_seed, root, progress)
-    images = splits.subset(subset)
+    images = splits.subset(subset).resized(network.description.input_size)
     if images.classes != network.description.classes:
         raise TembedError(f"{splits.name} does not have the classes that {name_of(source)} was trained on")
-    side = min(images.size)
-    size = network.description.input_size
-    if side != size and recipe.image_size is None:
-        raise TembedError(
-            f"{splits.name} has images of {side} pixels, and {name_of(source)} was trained on {size}: import them "
-            f"again with `size` {size}"
-        )
+    if recipe.image_size is None and images.size != splits.train.size:
+        side, size = min(splits.train.size), network.description.input_size
+        progress.say(f"images are resized from {side} to {size} pixels, the size of {name_of(source)}")
     expected = network.description.data_sha256
     if data is None and expected != splits.sha256:
         progress.say(

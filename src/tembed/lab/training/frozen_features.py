@@ -36,6 +36,8 @@ VIEWS = 4
 """Views of each training image: unchanged, mirrored, cropped, cropped and mirrored."""
 FORMAT = 1
 CHUNK = 100
+CPU_CHUNK = 8
+"""On a CPU a larger chunk is no faster, and Ctrl-C would have to wait for it."""
 """Images per forward pass of the extraction."""
 WAIT_SECONDS = 0.5
 """How often a run looks whether another one has finished computing the features that it needs."""
@@ -160,8 +162,9 @@ def _extract(network: Frozen, images: ImageSet, view: int, inputs: Inputs) -> It
     network.eval()
     device = next(network.parameters()).device
     crops = view_crops(len(images), *images.size, view)
-    for start in range(0, len(images), CHUNK):
-        share = slice(start, min(start + CHUNK, len(images)))
+    chunk = CPU_CHUNK if device.type == "cpu" else CHUNK
+    for start in range(0, len(images), chunk):
+        share = slice(start, min(start + chunk, len(images)))
         pixels = normalised(cropped(images.pixels(share), crops.of(share), inputs.mean), inputs.mean, inputs.std)
         features = network.features(pixels.to(device)).permute(0, 2, 3, 1).half().cpu()
         if not torch.isfinite(features).all():

@@ -49,6 +49,15 @@ def read_weights(source: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]
     return unwrapped_names(tensors), {}
 
 
+def trained_size(source: str) -> int | None:
+    """The side of the images that weights were trained on; None if they do not say, or cannot be read."""
+    try:
+        record = read_weights(source)[1]
+    except TembedError:
+        return None
+    return record.get("options", {}).get("image_size") or record.get("input_size")
+
+
 def _is_foreign_file(path: Path) -> bool:
     """Whether a safetensors file was written by another program, rather than being a damaged one of ours."""
     from safetensors import safe_open

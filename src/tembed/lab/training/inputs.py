@@ -1,11 +1,13 @@
 """The images that a recipe trains on and is evaluated on (§4)."""
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from tembed.common.arrays import Triple
@@ -17,14 +19,18 @@ from tembed.lab.data.image_set import Splits
 from tembed.lab.data.leaving_out import incomplete_scenes
 from tembed.lab.data.loading import load
 from tembed.lab.data.resized_crops import ResizedCrops
+from tembed.lab.training.initial_weights import RANDOM, trained_size
 from tembed.lab.training.process_group import SINGLE_PROCESS, ProcessGroup
 from tembed.lab.training.recipe import Recipe
 from tembed.lab.training.schedule import derived_seed, image_side
 from tembed.lab.training.starting import build, expected_normalisation
 from tembed.models.conventions import CONVENTIONS
-from tembed.models.foreign import is_foreign
+from tembed.models.foreign import is_foreign, is_ours
+from tembed.models.registry import shrinks_early
 
 EVAL_BATCH = 200
+LARGEST_IN_PAPER = 84
+"""Side of Mini-ImageNet's images in pixels."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,13 @@ def load_inputs(
     progress: Progress = SILENT,
 ) -> Inputs:
     """The batches of a recipe, from the datasets in ``root``; each process of a group gets its share of them."""
-    splits = load(recipe.data, recipe.split, recipe.split_seed, root, progress)
-    train = splits.train
+    splits = stored = load(recipe.data, recipe.split, recipe.split_seed, root, progress)
+    attached = is_foreign(recipe.model)
+    if recipe.image_size is not None and not attached:  # an attached network resizes its images itself
+        splits = stored.resized(recipe.image_size)
+    for line in about_size(recipe, min(stored.train.size)):
+        progress.say(line)
+    train = stored.train if recipe.crops == "resized" else splits.train
     if len(train.classes) < 2:
         raise TembedError(
             f"{recipe.data} has only the class {train.classes[0]!r}, so there is nothing to learn: import a folder "
@@ -75,10 +86,11 @@ def load_inputs(
         train = train.subset(evenly(train.labels, len(train.classes), recipe.train_images, recipe.split_seed))
     if recipe.left_out == "parts":
         train = incomplete_scenes(train, dataset(recipe.data), recipe.seed)
-    mean, std = splits.mean, splits.std
+        train = train if attached or recipe.crops == "resized" else train.resized(min(splits.train.size))
+    mean, std = stored.mean, stored.std
     if not CONVENTIONS[recipe.conventions].divides_by_std:
         std = (1.0, 1.0, 1.0)
-    if is_foreign(recipe.model):
+    if attached:
         mean, std = expected_normalisation(recipe, len(train.classes), min(splits.train.size)) or (mean, std)
     common: dict[str, Any] = {
         "mean": mean,
@@ -103,11 +115,32 @@ def load_inputs(
         std,
     )
     if recipe.crops == "resized":
-        source = ResizedCrops(train, mean, std, recipe.flips, recipe.image_size or inputs.side)
+        resample = Image.Resampling.BILINEAR if attached else Image.Resampling.LANCZOS
+        source = ResizedCrops(train, mean, std, recipe.flips, recipe.image_size or inputs.side, resample)
         inputs = dataclasses.replace(inputs, train=dataclasses.replace(inputs.train, source=source))
-    if not is_foreign(recipe.model) and (recipe.batch_size == 1 or len(train) % recipe.batch_size == 1):
+    if not attached and (recipe.batch_size == 1 or len(train) % recipe.batch_size == 1):
         _check_single_image(recipe, inputs)
     return inputs
+
+
+def about_size(recipe: Recipe, side: int) -> Iterator[str]:
+    """What the user should know about the size of the images; ``side`` is that of the dataset."""
+    size, ours = recipe.image_size or side, is_ours(recipe.model)
+    trained = trained_size(recipe.init) if ours and recipe.init not in (None, RANDOM) else None
+    if size != side:
+        why = f", the size of {recipe.init}; --image-size N changes it" if size == trained else ""
+        yield f"images are resized from {side} to {size} pixels{why}"
+    if trained is not None and shrinks_early(trained) != shrinks_early(size):
+        yield (
+            f"warning: {recipe.init} was trained on images of {trained} pixels, and a network for {size} pixels has "
+            f"other strides (appendix A), so its features are not those of the weights: leave out --image-size"
+        )
+    elif ours and trained is None and size > LARGEST_IN_PAPER:
+        times = (size / LARGEST_IN_PAPER) ** 2
+        yield (
+            f"note: images of {size} pixels are larger than the paper's (32 and {LARGEST_IN_PAPER}); --image-size "
+            f"{LARGEST_IN_PAPER} makes a step about {times:.0f} times as fast"
+        )
 
 
 def evenly(labels: Tensor, classes: int, count: int, seed: int) -> Tensor:

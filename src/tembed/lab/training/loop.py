@@ -79,6 +79,8 @@ def train(
         raise TembedError("`precision` 64-true does not go with `freeze`, whose features are cached in half precision")
     check_started(hardware)
     folder = Path(out) if out is not None else default_folder(recipe)
+    if given.image_size is None and (run := Run(folder)).recipe_path.exists():  # the weights of `init` may be gone
+        recipe = dataclasses.replace(recipe, image_size=run.recipe.image_size)
     group = join_process_group(hardware)
     with group.connected():
         _train(

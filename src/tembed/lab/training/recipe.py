@@ -80,6 +80,8 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
             from tembed.lab.data.splits import default_split  # imports NumPy and looks at the disk
 
             filled["split"] = default_split(self.data, root)
+        if self.image_size is None:
+            filled["image_size"] = self._size_of_init(root)
         usual = {each.name: each.metadata["usual"] for each in _OPTIONS}
         usual |= dataset(self.data).block_options | info.defaults
         for name in usual:
@@ -104,12 +106,11 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
         """Raise `TembedError` for fields that do not go with the network, with each other or with `freeze`."""
         from tembed.models.foreign import is_foreign
 
-        for name in ("image_size", "freeze"):
-            if getattr(self, name) and not is_foreign(self.model):
-                raise TembedError(
-                    f"`{name}` does not apply to {self.model}, only to attached networks such as timm:NAME@LAYER or "
-                    "tembed:NAME@LAYER; leave it out"
-                )
+        if self.freeze and not is_foreign(self.model):
+            raise TembedError(
+                f"`freeze` does not apply to {self.model}, only to attached networks such as timm:NAME@LAYER or "
+                "tembed:NAME@LAYER; leave it out"
+            )
         if self.init == "random" and not is_foreign(self.model):
             raise TembedError(f"`init` is random, which is how {self.model} starts anyway; leave it out")
         if self.init_rate != 1 and (self.freeze or self.init == "random" or not (self.init or is_foreign(self.model))):
@@ -121,6 +122,18 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
         for name, usual in (("flips", "random"), ("crops", "padded"), ("left_out", "nothing")):
             if self.freeze and getattr(self, name) != usual:
                 raise TembedError(f"`{name}` does not go with `freeze`, which computes features once; leave it out")
+
+    def _size_of_init(self, root: str | Path | None) -> int | None:
+        """The size at which the weights of `init` were trained, if it is not that of the data; else None."""
+        from tembed.models.foreign import is_ours
+
+        if self.init in (None, "random") or not is_ours(self.model):
+            return None
+        from tembed.lab.data.getting import stored_side  # these import NumPy and torch, and look at the disk
+        from tembed.lab.training.initial_weights import trained_size
+
+        side, size = stored_side(self.data, root), trained_size(str(self.init))
+        return None if side in (None, size) else size
 
     def _complete_constants(self, model: str, maximizer: str | None) -> dict[str, Any]:
         """The fields ``mu``, ``eta``, ``eps`` and ``constants`` for the maximizer of the completed recipe."""
@@ -147,13 +160,16 @@ class Recipe(TrainingSettings, DataSettings, NetworkSettings):
 
     def model_options(self) -> dict[str, Any]:
         """The options of a complete recipe for `create_model`, or for an attached network."""
+        from tembed.models.foreign import is_foreign
+
         options = {
             each.name: getattr(self, each.name)
             for each in _OPTIONS
             if each.name != "weight" and getattr(self, each.name) not in (None, each.default)
         }
         options |= {name: getattr(self, name) for name in MARGIN_CONSTANTS if getattr(self, name) is not None}
-        options |= {name: getattr(self, name) for name in ("freeze", "image_size") if getattr(self, name)}
+        if is_foreign(self.model):  # images for other networks are resized before they reach them
+            options |= {name: getattr(self, name) for name in ("freeze", "image_size") if getattr(self, name)}
         if self.conventions != "torch":
             options["conventions"] = self.conventions
         return options | dict(self.constants)

@@ -95,7 +95,8 @@ class StartSettings:
     init_rate: float = 1.0
     """learning rate of the weights that the network starts from, as a share of that of the new ones"""
     image_size: int | None = None
-    """resize the images to this shorter side for an attached network (default: not resized)"""
+    """resize the images to this shorter side (default: the size at which the weights of `init` were trained if they are
+    of a network of this package, else the size of the dataset)"""
     freeze: bool = False
     """keep an attached network as it is up to its layer, and train only the block and a new linear head behind it"""
     conventions: Literal["torch", "keras"] = "torch"

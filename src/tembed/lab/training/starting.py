@@ -23,7 +23,6 @@ from tembed.lab.training.run import Run
 from tembed.lab.training.transfer import load_fitting, say_what_is_new
 from tembed.models.description import Description
 from tembed.models.foreign import TEMBED, is_foreign, parse_foreign
-from tembed.models.registry import shrinks_early
 from tembed.trained.checksummed import checksum
 from tembed.trained.weights_file import AnyNetwork
 from tembed.trained.weights_file import build as build_described
@@ -113,7 +112,6 @@ def build_start(recipe: Recipe, classes: int, side: int) -> Built:
         warnings.simplefilter("always", AttachWarning)
         model = assemble(source, recipe.model, classes, side, recipe.model_options(), load)
     said = [str(each.message) for each in caught if issubclass(each.category, AttachWarning)]
-    said += _other_strides(recipe, record.get("input_size"), side)
     for each in caught:
         if not issubclass(each.category, AttachWarning):
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
@@ -122,17 +120,6 @@ def build_start(recipe: Recipe, classes: int, side: int) -> Built:
     if record.get("recipe"):
         about["init_recipe"] = record["recipe"]
     return Built(model, about, tuple(said))
-
-
-def _other_strides(recipe: Recipe, trained: int | None, side: int) -> list[str]:
-    """A warning if a network of this package is built with other strides than its weights were trained with."""
-    side = recipe.image_size or side
-    if parse_foreign(recipe.model).source != TEMBED or trained is None or shrinks_early(trained) == shrinks_early(side):
-        return []
-    return [
-        f"{recipe.init} was trained on images of {trained} pixels, and a network for {side} pixels has other "
-        f"strides (appendix A), so its features are not those of the weights: resize the images to {trained} pixels"
-    ]
 
 
 def expected_normalisation(recipe: Recipe, classes: int, side: int) -> tuple[Triple, Triple] | None:

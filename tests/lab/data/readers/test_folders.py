@@ -138,12 +138,21 @@ def test_links_in_a_users_own_folder_are_followed_but_not_in_cycles(
     assert import_images(tmp_path / "pets", "pets").manifest["count"] == 5
 
 
-def test_a_broken_image_among_good_ones_is_refused_by_name(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_broken_images_among_good_ones_are_refused_by_name_all_at_once(
+    root: Path, tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = make.class_folders(PETS)
     files["cat/003.png"] = files["cat/003.png"][:60]
     files["dog/bad.jpg"] = b"\xff\xd8\xff\xe0 no picture"
     folder = make.folder(tmp_path / "pets", files)
-    with pytest.raises(TembedError, match=r"pets: cat/003\.png: .*`skip_broken`"):
+    said = Said()
+    with pytest.raises(TembedError, match=r"pets: 2 of 12 images are broken; .*`skip_broken`") as refused:
+        import_images(folder, "pets", progress=said)
+    names = ["cat/003.png", "dog/bad.jpg"]
+    assert [note.partition(":")[0] for note in refused.value.__notes__] == names
+    assert [line.split(": ")[1] for line in said.lines] == names
+    monkeypatch.setattr(decoding, "NAMED", 1)
+    with pytest.raises(TembedError, match=r"2 of 12 images are broken, of which the first 1 are named above"):
         import_images(folder, "pets")
     assert not (root / "pets").exists()
 

@@ -37,6 +37,7 @@ DECODED_BYTES = 64 << 20  # of pixels in a batch
 AHEAD_BYTES = 1 << 29  # of pixels in all batches that are decoded ahead
 WORTH_PROCESSES = 2000  # images; below this, starting processes takes longer than decoding
 LONGER = 1.25  # long to short side, above which an image counts as oblong
+NAMED = 20  # broken images that are named one by one
 
 
 class Item(NamedTuple):
@@ -58,8 +59,9 @@ class Batch(NamedTuple):
 class Decoding:
     """Chunks of equally sized square images, in the order of ``items``.
 
-    A broken image raises an error that names it. If broken images are to be skipped, its name and the reason are
-    appended to ``left_out`` instead. At the end, ``notes`` gets a line about how oblong images were fitted.
+    After a broken image nothing more is stored, but the rest is decoded, so that the error at the end names all broken
+    images at once. If they are to be skipped, their names and the reasons are appended to ``left_out`` instead. At the
+    end, ``notes`` gets a line about how oblong images were fitted.
 
     Its state identifies the files that are done by their names, labels, sizes and times of change. Whether broken
     images are skipped is no part of it: after an error, the same import may go on with ``skip_broken``.
@@ -113,17 +115,12 @@ class Decoding:
     def chunks(self) -> Iterator[Chunk]:
         archive, options = self.archive, self.options
         expected, first = (None, "") if options.size is not None else _first_side(archive, self.items)
-        before, start = self.done, time.monotonic()
+        before, start, seen, broken = self.done, time.monotonic(), self.done, list[str]()
         for batch, decoded in _decode_batches(archive, self.items[before:], options, expected):
             images, kept, files = [], [], []
             for item, digest, one in zip(batch.items, batch.digests, decoded, strict=True):
                 if isinstance(one, str):
-                    if not options.skip_broken:
-                        raise TembedError(
-                            f"{where(archive, item.name)}: {one}; replace or remove it, or leave out every broken "
-                            "image with `skip_broken`"
-                        )
-                    self.left_out.append(f"{item.name}: {one}")
+                    (self.left_out if options.skip_broken else broken).append(f"{item.name}: {one}")
                     continue
                 if one.pixels is None:
                     assert expected is not None
@@ -135,16 +132,39 @@ class Decoding:
                 images.append(one.pixels)
                 kept.append(item)
                 files.append(SourceFile(item.name, digest))
-            self.done += len(batch.items)
+            seen += len(batch.items)
+            rate = (seen - before) / max(time.monotonic() - start, 1e-9)
+            self.progress.update("decoding", seen, len(self.items), images_per_second=rate)
+            if broken:  # the next import goes on in front of the first one
+                continue
+            self.done = seen
             for item in batch.items:
                 self.seen.update(self._mark(item))
-            rate = (self.done - before) / max(time.monotonic() - start, 1e-9)
-            self.progress.update("decoding", self.done, len(self.items), images_per_second=rate)
             if images:
                 labels = np.array([item.label for item in kept], np.int64)
                 subsets = np.array([item.subset for item in kept], np.uint8)
                 yield Chunk(np.stack(images), labels, subsets, tuple(files))
+        if broken:
+            raise self._refused(broken)
         self.notes.extend(self.shapes.notes())
+
+    def _refused(self, broken: list[str]) -> TembedError:
+        """The error about all broken images. Their names are its notes, and the first ones are also said."""
+        if len(broken) == 1:
+            return TembedError(
+                f"{self.archive.path}: {broken[0]}; replace or remove it, or leave out every broken image with "
+                "`skip_broken`"
+            )
+        for line in broken[:NAMED]:
+            self.progress.say(f"broken: {line}")
+        more = "" if len(broken) <= NAMED else f", of which the first {NAMED} are named above"
+        error = TembedError(
+            f"{self.archive.path}: {len(broken):,} of {len(self.items):,} images are broken{more}; replace or remove "
+            "them, or leave them all out with `skip_broken`, which lists them"
+        )
+        for line in broken:
+            error.add_note(line)
+        return error
 
 
 def _first_side(archive: Archive, items: list[Item]) -> tuple[int | None, str]:
