@@ -2,16 +2,19 @@
 
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import tembed
+from tembed.attachment.sources import timm
 from tembed.common.plugins import load_plugins
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -108,6 +111,75 @@ def test_the_normalised_maximizers_differ_from_margin_soft_max_in_the_norm_alone
         a_hat = a
     torch.testing.assert_close(maximizer(a), 17 * tembed.maximizers.entropic(a_hat), atol=1e-4, rtol=1e-4)
     assert sum(p.numel() for p in maximizer.parameters()) == 12  # a gain and a bias for each channel
+
+
+# --- the block in other people's loops
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs an example by its name, shortened, in an empty folder, and returns its names."""
+    timm()  # makes torchvision importable here, which timm and transformers look for
+    monkeypatch.setenv("SHORTEN", "1")
+    monkeypatch.chdir(tmp_path)
+    return lambda name: runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def learns(losses: list[float]) -> bool:
+    third = len(losses) // 3
+    return sum(losses[-third:]) < sum(losses[:third])
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short_and_says_how_to_shorten_it(path: Path) -> None:
+    text = path.read_text("utf-8")
+    if path.stem not in ("paper_in_one_file", "normalised_maximizers"):
+        assert len(text.splitlines()) < 60
+        assert "SHORTEN=1" in text
+
+
+def test_plain_pytorch_trains_the_block(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run("plain_pytorch")
+    assert learns(found["losses"])
+    assert found["model"].block.values.weight.abs().max() > 0  # it starts with zero class vectors
+    assert "embed block behind 5 (nchw), 10 classes" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("default")  # those of other people's packages
+def test_lightning_trains_and_validates_it(run: Any) -> None:
+    found = run("with_lightning")
+    assert learns(found["wrapped"].losses)
+    assert found["wrapped"].model.block.values.weight.abs().max() > 0
+    assert set(found["found"]) == {"head", "patches"}
+
+
+@pytest.mark.filterwarnings("default")
+def test_hugging_faces_trainer_minimises_the_loss_of_the_paper(run: Any) -> None:
+    found = run("with_hugging_face")
+    trainer, model = found["trainer"], found["model"]
+    last = trainer.state.log_history[-1]
+    held_out = trainer.eval_dataset
+    with torch.no_grad():
+        expected = tembed.EmbeddingLoss()(model.eval()(held_out.images), held_out.labels)
+    assert last["eval_loss"] == pytest.approx(expected.item(), abs=1e-4)
+    assert last["eval_head"] > 0
+    assert last["eval_patches"] > 0
+    assert model.block.values.weight.abs().max() > 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_network_of_timm_keeps_its_answers_and_then_learns(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run("with_timm")
+    assert "logits before and after `attach` are equal: True" in capsys.readouterr().out
+    assert learns(found["losses"])
+    assert Path("block.safetensors").stat().st_size < 400_000  # the network has 45 MB
+
+
+def test_a_frozen_backbone_stays_as_it_is(run: Any) -> None:
+    found = run("frozen_backbone")
+    assert learns(found["losses"])
+    shipped = tembed.load("rn26/cifar10").state_dict()
+    assert all(torch.equal(value, shipped[name]) for name, value in found["backbone"].state_dict().items())
 
 
 @pytest.mark.process
