@@ -50,6 +50,15 @@ def on_screen(tab: Tab, patch: int) -> tuple[float, float]:
     return x, y
 
 
+def show_alone(tab: Tab, patch: int) -> None:
+    """Fly to a patch whose picture is 64 pixels wide, with nothing above it."""
+    tab.run(
+        f"(() => {{ const {{ map }} = tembed.page, mask = new Uint8Array(map.patches.count); mask[{patch}] = 1;"
+        f"map.setMask(mask); map.fly({patch}, 30); document.querySelector('#overlay').hidden = true }})()"
+    )
+    tab.rest()
+
+
 def lone_patch(analysis: Analysis) -> int:
     """The patch that is farthest from all others on the map of embedding vectors."""
     places = unit_square(analysis.sprite_maps["embedding vectors"]).astype(float)[:640]

@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
         )
         claims = measure_claims(found)
         report = write_analysis(found, out, page="page/index.html" if found.has_maps else None, claims=claims)
-        page = build_page(found, folder, network=(folder / "network").exists()) if found.has_maps else None
+        page = build_page(found, folder) if found.has_maps else None
     if not command.quiet and found.has_maps and NO_EMBEDDING in found.knock_outs.knock_outs:
         print(found.knock_outs.at_work())
     if page is not None:

@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from math import ceil
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -32,7 +31,6 @@ MAX_COMMENTS = 1000  # in a PNM of plain text; Pillow copies the text for each
 MAX_HEADER = 1 << 16  # bytes of a PNM, which Pillow reads one by one
 MAX_CHUNKS = 100_000  # of a PNG; the usual ones have a kilobyte or more each
 MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")  # of a JPEG, except those within a scan
-QUICK = 3  # then the mean difference of a pixel is 0.04, and 12 megapixels take a ninth of the time
 ORIENTATION = 0x0112
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -61,12 +59,9 @@ class Decoded(NamedTuple):
     height: int
 
 
-def decode(data: bytes, size: int | None = None, fit: Fit = "crop", quick: bool = False) -> UInt8:
-    """RGB pixels ``(H, W, 3)``. With ``size``, the image becomes a square of that side in the way of ``fit``.
-
-    ``quick`` decodes a large JPEG at a half, a quarter or an eighth of its size, but at `QUICK` times ``size`` or more.
-    """
-    pixels = decode_picture(data, size, fit, quick=quick).pixels
+def decode(data: bytes, size: int | None = None, fit: Fit = "crop") -> UInt8:
+    """RGB pixels ``(H, W, 3)``. With ``size``, the image becomes a square of that side in the way of ``fit``."""
+    pixels = decode_picture(data, size, fit).pixels
     assert pixels is not None, "no size was expected"
     return pixels
 
@@ -76,7 +71,6 @@ def decode_picture(
     size: int | None = None,
     fit: Fit = "crop",
     expected: int | None = None,
-    quick: bool = False,
 ) -> Decoded:
     """An image and the size it had. One that is not a square of the ``expected`` side is not decoded."""
     try:
@@ -86,9 +80,6 @@ def decode_picture(
                 raise BrokenImageError(f"{image.width}x{image.height} pixels exceed the cap of {MAX_PIXELS} pixels")
             if expected is not None and image.size != (expected, expected):
                 return Decoded(None, *image.size)
-            if quick and size is not None:
-                scale = QUICK * size / min(image.size)
-                image.draft(None, (ceil(image.width * scale), ceil(image.height * scale)))  # only JPEG has this
             upright = _upright(image, _to_rgb(image))
             width, height = upright.size
             return Decoded(np.asarray(upright if size is None else fitted(upright, size, fit)), width, height)
@@ -118,11 +109,9 @@ def header_size(data: bytes) -> tuple[int, int]:
         raise BrokenImageError(one_line(str(error)) or type(error).__name__) from error
 
 
-def decode_batch(
-    encoded: Sequence[bytes | str], size: int | None, fit: Fit = "crop", quick: bool = False
-) -> list[Pixels]:
+def decode_batch(encoded: Sequence[bytes | str], size: int | None, fit: Fit = "crop") -> list[Pixels]:
     """Decode each image. A string stands for an image that could not be read and is passed on as the reason."""
-    return decode_each(encoded, lambda data: decode(data, size, fit, quick))
+    return decode_each(encoded, lambda data: decode(data, size, fit))
 
 
 def decode_each(encoded: Sequence[bytes | str], decode_one: Callable[[bytes], Result]) -> list[Result | str]:

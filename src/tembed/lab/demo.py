@@ -80,7 +80,7 @@ def run_demo(
             progress=progress,
         )
         write_analysis(found, analysis, side=SPRITE_SIDE, page="page/index.html")
-        page = build_page(found, below(analysis, "page"), network=False)
+        page = build_page(found, below(analysis, "page"))
     write_grid_report([out / BASELINE, out / WITH_BLOCK], report)
     return "\n".join([*summary(runs, out), f"every patch on a map: {page.absolute().as_uri()}"])
 

@@ -143,7 +143,7 @@ def _decode(given: Sequence[Given], first: int, size: int, fit: Fit) -> _Decoded
     broken: list[str] = []
     for number, one in enumerate(given, first):
         if isinstance(one, str | Path):
-            (found,) = decode_batch([read_bytes(Path(one))], size, fit, quick=True)
+            (found,) = decode_batch([read_bytes(Path(one))], size, fit)
             if isinstance(found, str):
                 broken.append(f"{one}: {found}")
                 continue

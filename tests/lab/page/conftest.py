@@ -64,8 +64,15 @@ def folder(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.fixture(scope="session")
-def chromium(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def chromium(browser: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser that has seen a page from disk before."""
     with running(browser, tmp_path_factory.mktemp("profile")) as started:
+        tab = started.open((folder / "index.html").as_uri())
+        tab.wait("tembed.page")
+        assert tab.run("document.querySelector('#help').open"), "it explains itself on the first visit"
+        tab.run("document.querySelector('#help').close()")
+        tab.wait("localStorage.length")
+        tab.close()
         yield started
 
 
@@ -84,5 +91,6 @@ def tab(opened: Tab) -> Tab:
     opened.send("Page.bringToFront")  # a tab in the background is not drawn
     opened.mouse("Moved", 1100, 790)
     opened.run("location.hash = ''; tembed.page.restore(); tembed.page.hover(null); 0")
+    opened.run("document.querySelector('#overlay').hidden = false")
     opened.rest()
     return opened

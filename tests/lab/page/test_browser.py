@@ -1,5 +1,6 @@
 """The page in a real browser, from disk: what it shows is compared with the arrays of the analysis."""
 
+import itertools
 import json
 import shutil
 from functools import partial
@@ -11,13 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.chromium import Browser, Tab
-from support.page import lone_patch, on_screen, patches, pixels, press, text, texts
+from support.page import lone_patch, on_screen, patches, pixels, press, show_alone, text, texts
 
 from tembed.lab.analysis.analyzing import Analysis
+from tembed.lab.analysis.features import patch_span
 from tembed.lab.analysis.figures import mixture
 from tembed.lab.page.content import page_content, unit_square
 
 pytestmark = pytest.mark.browser
+CLASS_NAMES = """tembed.page.map.items.filter((one) => one.kind === "name" && one.element.checkVisibility())
+  .map(({ element, place }) => [Number(element.dataset.class), ...place()])"""
 
 
 def test_it_loads_from_disk_without_errors_or_requests(tab: Tab, folder: Path, analysis: Analysis) -> None:
@@ -32,29 +36,33 @@ def test_it_loads_from_disk_without_errors_or_requests(tab: Tab, folder: Path, a
     assert tab.run("document.querySelectorAll('img, iframe, object').length") == 0
 
 
-def test_every_picture_is_drawn_at_its_place(tab: Tab, analysis: Analysis) -> None:
-    """The pixels of a lone patch's picture are those of its image, upscaled; its frame is its class's colour."""
-    patch = lone_patch(analysis)
-    tab.run(f"tembed.page.map.fly({patch}, 30); 0")
-    tab.rest()
-    tab.run("tembed.page.hover(null); 0")
+@pytest.mark.parametrize("row", [1, 3])
+@pytest.mark.parametrize("column", [0, 3])
+def test_every_picture_is_drawn_at_its_place(tab: Tab, analysis: Analysis, row: int, column: int) -> None:
+    """What a patch's picture shows is the part of its window that lies inside its image, upscaled, and nothing else.
+
+    A window has 8 x 8 of the image's 16 x 16 pixels and is 64 pixels wide on the screen; windows at the last place
+    of the map reach beyond the image.
+    """
+    patch = 16 * 23 + 4 * row + column
+    show_alone(tab, patch)
     x, y = on_screen(tab, patch)
-    side = tab.run("tembed.camera.tile(tembed.page.map.camera, 640)")
-    assert side == 64
-    screen = pixels(tab)
-    left, top = round(x - side / 2), round(y - side / 2)
-    tile = screen[top : top + 64, left : left + 64]
     features = analysis.features
-    image, _, _ = features.position(patch)
-    np.testing.assert_allclose(tile[40, 2], analysis.colours[features.labels[image]], atol=3)
-    np.testing.assert_allclose(tile[8, 8], analysis.colours[features.head[image]], atol=3)
+    (top, bottom), (left, right) = (patch_span(index, 2, 4) for index in (row, column))
+    inside = analysis.images[23, max(0, top) : min(16, bottom), max(0, left) : min(16, right)]
+    high, wide = (8 * side for side in inside.shape[:2])
+    assert (high, wide) == (32 if row == 3 else 64, 32 if column == 3 else 64)
+    screen = pixels(tab)
+    tile = screen[round(y - high / 2) :, round(x - wide / 2) :][:high, :wide]
+    np.testing.assert_allclose(tile[high - 10, 2], analysis.colours[features.labels[23]], atol=3)
+    np.testing.assert_allclose(tile[2, wide - 3], analysis.colours[features.labels[23]], atol=3)
+    np.testing.assert_allclose(tile[8, 8], analysis.colours[features.head[23]], atol=3)
     shade = 255 * features.entropy[patch] / np.log(10)  # type: ignore[index]
-    np.testing.assert_allclose(tile[32, 32], [shade] * 3, atol=3)
+    np.testing.assert_allclose(tile[high // 2, wide // 2], [shade] * 3, atol=3)
     press(tab, "#panel-filter input[type=checkbox]")
-    tile = pixels(tab)[top : top + 64, left : left + 64]
-    small = np.asarray(Image.fromarray(tile.astype(np.uint8)).resize((8, 8), Image.Resampling.BOX)).astype(int)
-    assert features.picture(analysis.images, patch).shape == (8, 8, 3)
-    assert np.abs(small - features.picture(analysis.images, patch)).mean() < 12
+    tile = pixels(tab)[round(y - high / 2) :, round(x - wide / 2) :][:high, :wide].astype(np.uint8)
+    small = Image.fromarray(tile).resize(inside.shape[1::-1], Image.Resampling.BOX)
+    assert np.abs(np.asarray(small).astype(int) - inside).mean() < 16
 
 
 def test_from_afar_the_map_shows_density_in_class_colours(tab: Tab, analysis: Analysis) -> None:
@@ -79,7 +87,8 @@ def test_hovering_shows_the_patch_of_the_analysis(tab: Tab, analysis: Analysis) 
     assert text(tab, "#card .label") == analysis.classes[features.labels[image]]
     right = "✓" if features.head[image] == features.labels[image] else "✗"
     assert text(tab, "#card .head") == f"{analysis.classes[features.head[image]]} {right}"
-    assert text(tab, "#card .position") == f"{image + 1}, row {row + 1}, column {column + 1}"
+    assert text(tab, "#card .image") == str(image + 1), "without files, images have numbers"
+    assert text(tab, "#card .position") == f"{row + 1}, {column + 1}"
     (top, bottom), (left, end) = content.about["rows"][row], content.about["columns"][column]
     assert text(tab, "#card .pixels") == f"x {left} to {end}, y {top} to {bottom}"
     assert text(tab, "#card .mixture") == mixture(np.round(features.softmax[patch], 3), analysis.classes)
@@ -100,7 +109,7 @@ def test_hovering_shows_the_patch_of_the_analysis(tab: Tab, analysis: Analysis) 
     tab.wait("document.querySelector('#card').hidden")
 
 
-def test_layouts_move_the_patches_and_only_the_embedding_has_vectors(tab: Tab, analysis: Analysis) -> None:
+def test_layouts_move_patches_and_names_and_only_the_embedding_has_vectors(tab: Tab, analysis: Analysis) -> None:
     names = ["baseline", "block input", "block output", "predictions", "embedding vectors"]
     maps = analysis.geometry_maps | analysis.sprite_maps
     for number, name in enumerate(names):
@@ -110,11 +119,17 @@ def test_layouts_move_the_patches_and_only_the_embedding_has_vectors(tab: Tab, a
         np.testing.assert_allclose(tab.run("tembed.page.map.place(333)"), square[333], atol=1e-9)
         visible = tab.run("[...document.querySelectorAll('.vector')].filter((v) => v.checkVisibility()).length")
         assert visible == (11 if name == "embedding vectors" else 0)
-    zero = tab.run(
-        "(() => { const b = document.querySelector('[data-vector=\"10\"] i').getBoundingClientRect();"
-        "return [b.left + 9, b.top + 9] })()"
-    )
-    assert zero == pytest.approx(on_screen(tab, 650), abs=0.6)
+        labels = analysis.features.labels[analysis.features.image_of]
+        named = tab.run(CLASS_NAMES)
+        assert named, "classes are named in every layout"
+        for k, x, y in named:
+            own = square[:640][labels == k]
+            _, cell, counts = np.unique(np.floor(24 * own), axis=0, return_inverse=True, return_counts=True)
+            densest = [own[cell.ravel() == one].mean(0) for one in np.flatnonzero(counts == counts.max())]
+            assert min(np.abs(place - [x, y]).max() for place in densest) < 1e-3, "where most of their patches are"
+    corner = "(b => [b.left, b.top])(document.querySelector('[data-vector=\"0\"]').getBoundingClientRect())"
+    x, y = on_screen(tab, 640)
+    assert tab.run(corner) == pytest.approx([x - 9, y - 9], abs=0.6)
 
 
 def test_a_change_of_layout_is_animated_unless_motion_is_reduced(chromium: Browser, folder: Path) -> None:
@@ -370,17 +385,21 @@ def test_a_dark_page_is_dark_before_its_data_is_there(chromium: Browser, folder:
     tab.close()
 
 
-def test_class_vectors_on_top_of_each_other_share_one_label(tab: Tab) -> None:
-    tab.run("tembed.page.map.setCamera({ x: 0.5, y: 0.5, scale: 4 }, false)")
-    tab.rest()
-    seen = "[...document.querySelectorAll('.vector b')].filter((one) => one.checkVisibility())"
-    assert tab.run(f"{seen}.map((one) => one.textContent)") == ["10 class vectors and 0"]
-    tab.run("tembed.page.map.setCamera({ x: -100, y: 0.5, scale: 4 }, false)")  # near the right edge
-    tab.rest()
-    assert tab.run(f"{seen}[0].getBoundingClientRect().right") < 880
-    tab.run("tembed.page.map.setCamera({ x: 0.5, y: 0.5, scale: 60000 }, false)")
-    tab.rest()
-    assert len(tab.run(f"{seen}.map((one) => one.textContent)")) > 1
+def test_no_name_and_no_vector_covers_another(tab: Tab) -> None:
+    boxes = (
+        "[...document.querySelectorAll('.class-name, .vector')].filter((one) => one.checkVisibility())"
+        ".map((one) => { const b = one.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom] })"
+    )
+    shown = []
+    for scale in (4, 60, 700, 20000):
+        tab.run(f"tembed.page.map.setCamera({{ x: 0.5, y: 0.5, scale: {scale} }}, false)")
+        tab.rest()
+        found = tab.run(boxes)
+        for a, b in itertools.combinations(found, 2):
+            assert not (a[0] < b[2] - 1 and b[0] < a[2] - 1 and a[1] < b[3] - 1 and b[1] < a[3] - 1)
+        shown.append(len(found))
+    assert shown[0] == 11, "no room for names; eleven vectors side by side"
+    assert shown[0] < shown[1] < shown[2] <= shown[3] == 21, "from near, everything"
 
 
 def test_on_a_tablet_held_upright_the_panels_are_below_the_map(chromium: Browser, folder: Path) -> None:

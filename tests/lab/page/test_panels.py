@@ -48,10 +48,10 @@ def test_filters_leave_what_the_arrays_say(tab: Tab, analysis: Analysis) -> None
     press(tab, "#panel-filter .chips [data-class='3']")
     press(tab, "#panel-filter .chips [data-class='5']")
     assert shown(tab) == np.flatnonzero((labels == 3) | (labels == 5)).tolist()
-    assert text(tab, "#panel-filter .summary") == "128 of 640 patches"
+    assert text(tab, "#filters .summary") == "128 of 640 patches"
     press(tab, "[data-answer=wrong]")
     assert shown(tab) == np.flatnonzero(((labels == 3) | (labels == 5)) & (heads != labels)).tolist()
-    press(tab, "#panel-filter .summary + .link")
+    press(tab, "#filters .summary + .link")
     assert len(shown(tab)) == 640
     predicted = int(heads[0])
     press(tab, f"#panel-filter .chips ~ .chips [data-class='{predicted}']")

@@ -133,7 +133,7 @@ def test_a_failing_panel_says_so_and_leaves_the_page_alone(
     assert texts(tab, "#panel-updating .message") == []
     press(tab, "#tab-words")
     press(tab, ".words [data-word='3']")
-    assert text(tab, ".picked h3").startswith("Word 4: "), "the page's own panel, not the one that took its name"
+    assert text(tab, ".picked h2").startswith("Word 4: "), "the page's own panel, not the one that took its name"
     assert "nothing is not defined" in text(tab, "#panel-updating .message")
     assert len(tab.problems) == 6
     tab.close()

@@ -28,11 +28,11 @@ def build_page(analysis: Analysis, out: str | Path, *, network: bool = True, mos
     progress.update("page", 1, STEPS)
     atlas = make_atlas(content.images)
     progress.update("page", 2, STEPS)
-    scripts = _network(analysis) if network else {}
+    scripts, missing = _network(analysis) if network else ({}, "build it again with tembed explore.")
     progress.update("page", 3, STEPS)
     about = content.about | {
         "atlas": {"columns": atlas.columns, "tile": list(atlas.tile), "size": list(atlas.size)},
-        "network": bool(scripts),
+        "noNetwork": missing,
     }
     files = {
         "data/about.js": f"tembed.about = {json_text(about)};\n".encode(),
@@ -65,12 +65,12 @@ def _clear(out: Path) -> None:
         raise TembedError(f"{out} has a {others[0]} that is not of a page of tembed: give another `out`")
 
 
-def _network(analysis: Analysis) -> dict[str, bytes]:
-    """The scripts of the network; none, with a line for the user, if it cannot be exported."""
+def _network(analysis: Analysis) -> tuple[dict[str, bytes], str]:
+    """The scripts of the network. If it cannot be exported, none, and why, which the user is told too."""
     from tembed.lab.page.page_network import network_scripts
 
     try:
-        return network_scripts(analysis.network)
+        return network_scripts(analysis.network), ""
     except TembedError as error:
         analysis.progress.say(f"the page cannot classify dropped images: {error}")
-        return {}
+        return {}, str(error)

@@ -98,6 +98,8 @@ def page_content(analysis: Analysis, most: int = MOST) -> Content:
     }
     if len(images) < len(features.labels):
         about["imageNumbers"] = images.tolist()
+    if (files := sample.files) is not None:
+        about["files"] = [files[image] for image in images]
     return Content(about, arrays, analysis.images[images])
 
 

@@ -4,6 +4,8 @@
 (function (T) {
   const find = (id) => document.getElementById(id);
   const CARD = 360; // pixels on the left of the map that the card may cover
+  const SLIDERS = ["entropy", "mix"];
+  const DRAG = 1000; // milliseconds within which changes of a slider are one step
 
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -29,7 +31,8 @@
       this.card = new T.Card(find("card"), this, { go: this.go, pickWord: this.pickWord, close: () => this.select(null) });
       this.panels = new T.Panels(find("tabs"), this, (tab) => this.openTab(tab));
       this.header(about);
-      this.vectors(about);
+      this.names(about);
+      this.help = new T.Help(find("help"), this);
       T.listenToMap(this.map, {
         hover: (p) => this.hover(p),
         select: (p) => this.select(p),
@@ -65,19 +68,23 @@
       });
       find("zoom-in").addEventListener("click", () => this.zoomBy(1.6));
       find("zoom-out").addEventListener("click", () => this.zoomBy(1 / 1.6));
-      find("zoom-fit").addEventListener("click", () => this.map.fit());
+      find("zoom-fit").addEventListener("click", () => this.wholeMap());
+      find("zoom-selection").addEventListener("click", () => this.zoomToSelection());
+      find("what").addEventListener("click", () => this.help.open());
       this.searching(find("search"), find("found"));
     }
 
     searching(input, list) {
       const apply = (found) => {
         input.value = "";
-        input.blur();
+        find("stage").focus();
         list.replaceChildren();
         this.store.set(found.changes);
       };
       const show = () => {
-        list.replaceChildren(...T.search(this.patches, input.value).map((found) =>
+        const results = T.search(this.patches, input.value);
+        const none = input.value.trim() && !results.length ? [T.el("p", { class: "note", text: "no match" })] : [];
+        list.replaceChildren(...none, ...results.map((found) =>
           T.el("button", { text: found.text, onclick: () => apply(found) })));
       };
       input.addEventListener("input", show);
@@ -87,26 +94,34 @@
         if (!input.parentElement.contains(event.relatedTarget)) list.replaceChildren();
       });
       input.addEventListener("keydown", (event) => {
-        if (event.key === "Enter" && list.firstChild) list.firstChild.click();
+        if (event.key === "Enter" && list.firstChild) list.firstChild.click(); // "no match" does nothing
       });
       input.parentElement.addEventListener("keydown", (event) => {
         if (event.key !== "Escape") return;
         event.stopPropagation(); // it closes the list, and not the card or the filters
+        (event.target === input ? find("stage") : input).focus();
         input.value = "";
         list.replaceChildren();
-        document.activeElement.blur();
       });
     }
 
-    // The class vectors and zero, which exist in the embedding only.
-    vectors(about) {
+    // The names of the classes in every layout, the class with the densest place first; the class vectors and zero, which
+    // exist in the embedding only.
+    names(about) {
+      this.places = about.layouts.map((_, layout) => T.classPlaces(this.patches, this.patches.places(layout)));
+      const now = () => this.places[this.store.state.layout];
+      const order = about.classes.map((_, k) => k).sort((a, b) => now()[b].count - now()[a].count);
+      for (const k of order) {
+        const element = T.el("div", { class: "class-name", "data-class": k }, T.swatch(this.patches.colour(k)), about.classes[k]);
+        this.map.pin(element, () => [now()[k].x, now()[k].y], "name").width = T.nameWidth(about.classes[k]);
+      }
       if (!about.layouts.some((one) => one.vectors)) return;
-      [...about.classes, "0"].forEach((name, k) => {
-        const colour = k === about.classes.length ? "#000" : this.patches.colour(k);
-        const label = T.el("b");
-        const element = T.el("div", { class: "vector", "data-vector": k }, T.el("i", { style: { background: colour } }), label);
-        const place = () => (this.hasVectors() ? this.map.place(this.patches.count + k) : [0, 0]);
-        this.map.pin(element, place).label = { element: label, name, colour };
+      [...about.classes, null].forEach((name, k) => {
+        const title = name === null ? "the zero vector" : `class vector of ${name}`;
+        const colour = name === null ? "#000" : this.patches.colour(k);
+        const element = T.el("div", { class: "vector", "data-vector": k, title, style: { background: colour } });
+        const place = () => (this.hasVectors() ? this.map.place(this.patches.count + k) : [-9, -9]);
+        this.map.pin(element, place, "vector");
       });
     }
 
@@ -155,6 +170,21 @@
       map.setCamera(T.camera.zoom(map.camera, map, map.width / 2, map.height / 2, factor), true);
     }
 
+    wholeMap() {
+      this.step = true;
+      this.map.fit();
+    }
+
+    // Shows what passes the filters; without a filter, the patches of the selected image.
+    zoomToSelection() {
+      const { mask, lit } = this.map;
+      const passing = [...mask.keys()].filter((p) => mask[p]);
+      const selected = passing.length < this.patches.count || !lit.length ? passing : lit;
+      if (!selected.length) return;
+      this.step = true;
+      this.map.zoomTo(selected);
+    }
+
     setBrushing(on) {
       this.brushing = on;
       find("stage").classList.toggle("brushing", on);
@@ -178,6 +208,9 @@
       if (/^[1-9]$/.test(key) && Number(key) <= layouts.length) this.store.set({ layout: Number(key) - 1 });
       else if (key === "m") this.store.set({ marks: !state.marks });
       else if (key === "r") this.setBrushing(!this.brushing);
+      else if (key === "z") this.zoomToSelection();
+      else if (key === "0") this.wholeMap();
+      else if (key === "?") this.help.open();
       else if (key === "/") find("search").focus();
       else if (key === "Escape") this.escape(state);
       else if ((key === "[" || key === "]") && state.patch !== null) {
@@ -203,6 +236,7 @@
 
     update(state, changed) {
       const first = changed.has("all");
+      const focused = document.activeElement;
       if (changed.has("theme")) this.themed();
       if (changed.has("layout")) {
         this.map.setLayout(this.patches.places(state.layout), !first);
@@ -217,12 +251,28 @@
         this.map.marks = state.marks;
         this.map.request();
       }
-      if (T.FILTERS.some((name) => changed.has(name))) this.map.setMask(T.passing(this.patches, state));
+      if (T.FILTERS.some((name) => changed.has(name))) this.filter(state);
       if (changed.has("region") || changed.has("layout")) this.outline(state);
       if (changed.has("patch")) this.light();
       this.panels.update(state, changed);
       if (changed.has("tab")) this.panels.show(state.tab);
-      this.save();
+      if (!focused.checkVisibility()) find("stage").focus(); // the element with the focus is gone
+      this.save(first ? [] : [...changed].filter((name) => name !== "theme"));
+    }
+
+    // What passes the filters; they are named below the tabs, whichever is open.
+    filter(state) {
+      const mask = T.passing(this.patches, state);
+      this.map.setMask(mask);
+      const active = T.activeFilters(this.patches, state);
+      const shown = mask.reduce((sum, one) => sum + one, 0);
+      find("filters").hidden = !active.length;
+      find("filters").replaceChildren(
+        T.el("p", { class: "summary", "aria-live": "polite", text: `${shown.toLocaleString("en")} of ${T.count(this.patches.count, "patch")}` }),
+        T.el("button", { class: "link", text: "clear all", onclick: () => this.clearFilters() }),
+        T.el("div", { class: "chips" }, ...active.map(({ text, colour, off }) =>
+          T.el("button", { class: "chip", "aria-label": `${text}: switch this filter off`, onclick: () => this.store.set(off) },
+            colour && T.swatch(colour), T.el("span", { text }), "×"))));
     }
 
     // The box of the region, in the layout where it was drawn.
@@ -248,7 +298,14 @@
 
     themed() {
       setTheme(this.store.state.theme);
-      this.map.setColours(getComputedStyle(document.documentElement));
+      const root = document.documentElement;
+      const styles = getComputedStyle(root);
+      const [paper, ink, accent] = ["--paper-rgb", "--ink-rgb", "--accent-rgb"].map((name) =>
+        styles.getPropertyValue(name).trim().split(/\s+/).map(Number));
+      const classes = T.onPaper(this.patches.about.colours, paper);
+      classes.forEach((colour, k) => root.style.setProperty(`--class-${k}`, `rgb(${colour.join(" ")})`));
+      const parts = (colour) => colour.map((byte) => byte / 255);
+      this.map.setColours({ paper: parts(paper), ink: parts(ink), accent: parts(accent), classes });
     }
 
     // The view changed: remember it in the address, a little later.
@@ -259,13 +316,21 @@
         const [x, y, zoom] = [camera.x, camera.y, this.map.zoom()].map((number) => Number(number.toFixed(4)));
         const whole = Math.abs(zoom - 1) < 1e-3 && Math.abs(x - 0.5) < 1e-3 && Math.abs(y - 0.5) < 1e-3;
         this.store.state.camera = whole ? null : { x, y, zoom };
-        this.save();
+        this.save(this.step ? ["camera"] : []);
+        this.step = false;
       }, 150);
     }
 
-    save() {
+    // Writes the state into the address. What the user `changed` is a step, which Back undoes; moving the map, or going on
+    // with a slider, is none.
+    save(changed) {
       this.written = T.writeAddress(this.store.state, this.patches.about);
-      if ((location.hash || "#") !== this.written) history.replaceState(null, "", this.written);
+      if ((location.hash || "#") === this.written) return;
+      const slider = changed.find((name) => SLIDERS.includes(name));
+      const goesOn = slider && slider === this.slider && performance.now() - this.slid < DRAG;
+      [this.slider, this.slid] = [slider, performance.now()];
+      if (changed.length && !goesOn) history.pushState(null, "", this.written);
+      else history.replaceState(null, "", this.written);
     }
   }
 

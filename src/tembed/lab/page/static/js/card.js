@@ -43,7 +43,8 @@
             line("true class", T.swatch(patches.colour(label)), text(classes[label], "label")),
             line("the head says", T.swatch(patches.colour(head)),
               text(`${classes[head]} ${patches.right(p) ? "✓" : "✗"}`, `head ${patches.right(p) ? "" : "wrong"}`)),
-            line("image", text(`${patches.image(p) + 1}, row ${patches.row(p) + 1}, column ${patches.column(p) + 1}`, "position")),
+            line(about.files ? "file" : "image", text(patches.name(p), "image")),
+            line("row, column", text(`${patches.row(p) + 1}, ${patches.column(p) + 1}`, "position")),
             line("pixels", text(`x ${box.left} to ${box.right}, y ${box.top} to ${box.bottom}`, "pixels")),
             part ? line("part", text(about.parts[part - 1], "part")) : null)),
         T.evidence(about, about.evidence.half ? " (dashed)" : ""),
@@ -52,7 +53,7 @@
         line("entropy", text(`${nats} nats, ${Math.round(100 * share)} % of maximum`, "entropy")),
         line("visual word", T.el("button", { class: "link word", text: `${word + 1}: ${patches.wordText(word)}`,
           onclick: () => this.pickWord(word) })),
-        T.el("h3", { text: `Nearest in other images, by ${this.page.spaceName}` }),
+        T.el("h2", { text: `Nearest in other images, by ${this.page.spaceName}` }),
         T.el("div", { class: "thumbs neighbours" }, ...this.neighbours(p)),
       ];
     }

@@ -6,22 +6,8 @@
   const SHOWN = 0.55; // weight of a patch in one texel, if it all fell into it
   const FAINT = 0.05; // the same for a patch that is filtered out
 
-  const LIGHT = 0.35; // the least lightness of a colour on dark paper
-
   // The opacity of a sum of weights, as a table: 1 - exp(-sum), up to a sum of 8.
   const OPACITY = Float32Array.from({ length: 1025 }, (_, k) => 1 - Math.exp(-k / 128));
-
-  // Class colours for density on a paper, four bytes each: on a dark one, dark colours are mixed with white.
-  T.visible = function (frames, paper) {
-    if (Math.max(...paper) > 0.5) return frames;
-    const found = frames.slice();
-    for (let at = 0; at < frames.length; at += 4) {
-      const light = (0.21 * frames[at] + 0.72 * frames[at + 1] + 0.07 * frames[at + 2]) / 255;
-      const white = Math.max(0, (LIGHT - light) / (1 - light));
-      for (let k = 0; k < 3; k++) found[at + k] += white * (255 - found[at + k]);
-    }
-    return found;
-  };
 
   // `places`: x, y before and after a change of layout; `frames`: colours of the true classes, four bytes each;
   // `view`: camera, width, height, moved, and ink for what is filtered out. Gives width, height and premultiplied bytes.

@@ -32,6 +32,7 @@
       const gl = canvas.getContext("webgl2", { alpha: false, antialias: false });
       if (!gl) throw new Error("no WebGL2");
       Object.assign(this, { canvas, gl, patches });
+      this.most = gl.getParameter(gl.MAX_TEXTURE_SIZE);
       this.count = patches.count;
       this.rows = Math.ceil(this.count / WIDE);
       for (const [name, shader] of Object.entries(T.shaders)) this[name] = program(gl, shader);
@@ -43,7 +44,7 @@
       this.groups = [0, 1, 2].map(() => new Uint32Array(this.count));
       this.states = new Uint8Array(this.rows * WIDE).fill(1);
       this.quads = new Uint32Array(4 * this.count);
-      this.marks(atlas);
+      this.setAtlas(atlas);
       this.setStates();
       this.setCorners();
     }
@@ -68,22 +69,27 @@
       gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_WRAP_T, gl.CLAMP_TO_EDGE);
     }
 
-    // What never changes: colours, entropies and the atlas.
-    marks(atlas) {
+    setAtlas(atlas) {
+      const { gl } = this;
+      this.bind(4);
+      const fitting = T.fittingAtlas(atlas, this.patches.about.atlas, this.most);
+      gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGB, gl.RGB, gl.UNSIGNED_BYTE, fitting);
+      this.filter(gl.LINEAR);
+    }
+
+    // The marks of the patches: entropies, and the colours of the classes, three bytes each.
+    setMarks(colours) {
       const { gl, patches } = this;
       const frames = new Uint8Array(this.rows * WIDE * 4);
       const corners = new Uint8Array(this.rows * WIDE * 4);
       for (let p = 0; p < this.count; p++) {
-        frames.set(patches.about.colours[patches.label[p]], 4 * p);
+        frames.set(colours[patches.label[p]], 4 * p);
         frames[4 * p + 3] = Math.round(255 * patches.entropy(p));
-        corners.set(patches.about.colours[patches.head[p]], 4 * p);
+        corners.set(colours[patches.head[p]], 4 * p);
       }
       this.frames = frames;
       this.texture(1, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, frames, gl.NEAREST);
       this.texture(2, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, corners, gl.NEAREST);
-      this.bind(4);
-      gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGB, gl.RGB, gl.UNSIGNED_BYTE, fitting(atlas, gl));
-      this.filter(gl.LINEAR);
     }
 
     // The places before and after a change of layout: arrays of x, y with 16 bits.
@@ -188,8 +194,7 @@
 
     drawDensity(view, opacity) {
       const { gl } = this;
-      if (this.paper !== view.paper) [this.paper, this.dots] = [view.paper, T.visible(this.frames, view.paper)];
-      const { width, height, bytes } = T.density(this.places, this.states, this.dots, this.count, view);
+      const { width, height, bytes } = T.density(this.places, this.states, this.frames, this.count, view);
       this.bind(5);
       gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, width, height, 0, gl.RGBA, gl.UNSIGNED_BYTE, bytes);
       this.filter(gl.LINEAR);
@@ -209,7 +214,6 @@
       const window = first.map(([start, end]) => end - start);
       this.use(this.tiles, view);
       gl.uniform1f(at.tile, view.tile * view.ratio);
-      gl.uniform2f(at.aspect, ...window.map((side) => side / Math.max(...window)));
       gl.uniform1i(at.columns, about.atlas.columns);
       gl.uniform2f(at.grid, about.atlas.columns, about.atlas.size[0] / about.atlas.tile[0]);
       gl.uniform2i(at.mapSize, about.map[1], about.map[0]);
@@ -225,15 +229,21 @@
     }
   };
 
-  // The atlas, or a smaller copy for a device with small textures.
-  function fitting(atlas, gl) {
-    const most = gl.getParameter(gl.MAX_TEXTURE_SIZE);
-    const shrink = Math.min(1, most / atlas.width, most / atlas.height);
-    if (shrink === 1) return atlas;
-    const smaller = document.createElement("canvas");
-    smaller.width = Math.floor(atlas.width * shrink);
-    smaller.height = Math.floor(atlas.height * shrink);
-    smaller.getContext("2d").drawImage(atlas, 0, 0, smaller.width, smaller.height);
+  // The atlas, or a smaller copy if its sides are above `most`. Each image becomes smaller by itself, so that it keeps
+  // whole pixels and gets nothing of its neighbours.
+  T.fittingAtlas = function (atlas, { columns, tile: [high, wide] }, most) {
+    if (atlas.width <= most && atlas.height <= most) return atlas;
+    const rows = atlas.height / high;
+    const shrink = Math.min(most / atlas.width, most / atlas.height);
+    const [w, h] = [Math.max(1, Math.floor(wide * shrink)), Math.max(1, Math.floor(high * shrink))];
+    const smaller = T.el("canvas", { width: columns * w, height: rows * h });
+    const context = smaller.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    for (let row = 0; row < rows; row++) {
+      for (let column = 0; column < columns; column++) {
+        context.drawImage(atlas, column * wide, row * high, wide, high, column * w, row * h, w, h);
+      }
+    }
     return smaller;
-  }
+  };
 })(window.tembed);

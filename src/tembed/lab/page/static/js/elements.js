@@ -34,35 +34,35 @@
       Object.assign(this, { patches, atlas });
     }
 
-    // Draws the pixels `box` of an image into a canvas that is `side` wide; grey outside the image.
-    cut(canvas, image, box, side) {
-      const { about } = this.patches;
-      const [high, wide] = about.size;
+    // Where an image of the analysis is: in the atlas, from x, y on, this wide and high there.
+    stored(image) {
+      const { columns, tile: [high, wide] } = this.patches.about.atlas;
+      return { source: this.atlas, x: (image % columns) * wide, y: Math.floor(image / columns) * high, wide, high };
+    }
+
+    // Draws the pixels `box` of an image, as far as they lie inside it, so that the whole box would be `side` wide.
+    cut(canvas, { source, x, y, wide, high }, box, side) {
+      const { about: { size } } = this.patches;
+      const [left, top] = [Math.max(0, box.left), Math.max(0, box.top)];
+      const [w, h] = [Math.min(size[1], box.right) - left, Math.min(size[0], box.bottom) - top];
       const scale = side / Math.max(box.right - box.left, box.bottom - box.top);
       const sharp = Math.min(2, window.devicePixelRatio || 1);
-      canvas.width = Math.round((box.right - box.left) * scale * sharp);
-      canvas.height = Math.round((box.bottom - box.top) * scale * sharp);
+      canvas.width = Math.max(1, Math.round(w * scale * sharp));
+      canvas.height = Math.max(1, Math.round(h * scale * sharp));
       canvas.style.width = `${canvas.width / sharp}px`;
-      canvas.style.height = `${canvas.height / sharp}px`;
+      canvas.style.setProperty("--share", w / (box.right - box.left));
       const context = canvas.getContext("2d");
-      context.fillStyle = "rgb(128,128,128)";
-      context.fillRect(0, 0, canvas.width, canvas.height);
       context.scale(scale * sharp, scale * sharp);
-      context.translate(-box.left, -box.top);
-      const [th, tw] = about.atlas.tile;
-      const [column, row] = [image % about.atlas.columns, Math.floor(image / about.atlas.columns)];
-      const [left, top] = [Math.max(0, box.left), Math.max(0, box.top)];
-      const [w, h] = [Math.min(wide, box.right) - left, Math.min(high, box.bottom) - top];
-      const [sx, sy] = [tw / wide, th / high];
-      context.drawImage(this.atlas, column * tw + left * sx, row * th + top * sy, w * sx, h * sy, left, top, w, h);
+      context.translate(-left, -top);
+      const [sx, sy] = [wide / size[1], high / size[0]];
+      context.drawImage(source, x + left * sx, y + top * sy, w * sx, h * sy, left, top, w, h);
       return context;
     }
 
-    // A patch with a frame in the colour of its class.
-    patch(p, side) {
-      const canvas = T.el("canvas", { class: "thumb" });
-      this.cut(canvas, this.patches.image(p), this.patches.box(p), side);
-      canvas.style.borderColor = this.patches.colour(this.patches.label[p]);
+    // A patch of an image with a frame in the colour of a class.
+    framed(image, p, side, colour) {
+      const canvas = T.el("canvas", { class: "thumb", style: { borderColor: colour } });
+      this.cut(canvas, image, this.patches.box(p), side);
       return canvas;
     }
 
@@ -71,7 +71,7 @@
     source(canvas, p, side) {
       const [high, wide] = this.patches.about.size;
       const box = this.patches.box(p);
-      const context = this.cut(canvas, this.patches.image(p), { left: 0, top: 0, right: wide, bottom: high }, side);
+      const context = this.cut(canvas, this.stored(this.patches.image(p)), { left: 0, top: 0, right: wide, bottom: high }, side);
       const unit = Math.max(high, wide) / side;
       context.fillStyle = "rgba(0,0,0,0.45)";
       context.beginPath();
@@ -91,21 +91,24 @@
     // A patch as a button.
     button(p, side, title, click) {
       const element = T.el("button", { class: "patch", title, "data-patch": p, onclick: () => click(p) });
-      element.append(this.patch(p, side));
+      element.append(this.framed(this.stored(this.patches.image(p)), p, side, this.patches.colour(this.patches.label[p])));
       return element;
     }
   };
 
-  // Bars for shares from 0 to 1: all classes if they are few, else the largest.
-  T.bars = function (patches, shares, most = 12) {
+  // Bars for shares from 0 to 1: all classes if they are few, else the largest. `second`: other shares, below the first.
+  // `pick(k)`: what a click on a class does.
+  T.bars = function (patches, shares, { most = 12, second = null, pick = null } = {}) {
     let order = shares.map((_, k) => k);
     if (order.length > most) order = order.sort((a, b) => shares[b] - shares[a]).slice(0, 10);
+    const track = (of, k) => T.el("span", { class: "track" },
+      T.el("span", { class: "fill", style: { width: `${100 * of[k]}%`, background: patches.colour(k) } }));
+    const all = second ? [shares, second] : [shares];
     const rows = order.map((k) =>
-      T.el("div", { class: "bar" },
+      T.el(pick ? "button" : "div", { class: "bar", "data-class": k, onclick: () => pick && pick(k) },
         T.el("span", { class: "name", text: patches.classes[k], title: patches.classes[k] }),
-        T.el("span", { class: "track" },
-          T.el("span", { class: "fill", style: { width: `${100 * shares[k]}%`, background: patches.colour(k) } })),
-        T.el("span", { class: "number", text: shares[k].toFixed(2) })));
-    return T.el("div", { class: "bars" }, ...rows);
+        T.el("span", { class: "tracks" }, ...all.map((of) => track(of, k))),
+        ...all.map((of) => T.el("span", { class: "number", text: of[k].toFixed(2) }))));
+    return T.el("div", { class: second ? "bars two" : "bars" }, ...rows);
   };
 })(window.tembed);

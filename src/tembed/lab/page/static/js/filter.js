@@ -30,9 +30,24 @@
     return mask;
   };
 
-  T.filtered = (state, about) => {
+  // The filters that are on, in words: [{ text, colour, off }], with the changes that switch one off.
+  T.activeFilters = function (patches, state) {
+    const { about, classes } = patches;
     const initial = T.initial(about);
-    return T.FILTERS.some((name) => JSON.stringify(state[name]) !== JSON.stringify(initial[name]));
+    const found = [];
+    const add = (name, text, colour = null, off = { [name]: initial[name] }) => found.push({ text, colour, off });
+    for (const [name, before] of [["labels", ""], ["heads", "head: "]]) {
+      for (const k of state[name]) {
+        add(name, before + classes[k], patches.colour(k), { [name]: state[name].filter((one) => one !== k) });
+      }
+    }
+    if (state.answer !== "all") add("answer", state.answer);
+    const percent = state.entropy.map((share) => Math.round(100 * share));
+    if (String(state.entropy) !== String(initial.entropy)) add("entropy", `entropy ${percent[0]} to ${percent[1]} %`);
+    if (state.word !== null) add("word", `word ${state.word + 1}`);
+    if (state.part !== null) add("part", about.parts[state.part - 1]);
+    if (state.region) add("region", "region");
+    return found;
   };
 
   // How many passing patches each value has, the most frequent first: [[value, count], ...].
@@ -50,10 +65,10 @@
     const found = [];
     const matches = (candidate) => needles.every((needle) => candidate.toLowerCase().includes(needle));
     about.classes.forEach((name, k) => {
-      if (matches(name)) found.push({ text: `class ${name}`, changes: { labels: [k], word: null, part: null } });
+      if (matches(name)) found.push({ text: `class ${name}`, changes: { labels: [k], word: null, part: null, tab: "filter" } });
     });
     about.parts.forEach((name, k) => {
-      if (matches(name)) found.push({ text: `part ${name}`, changes: { part: k + 1, labels: [], word: null } });
+      if (matches(name)) found.push({ text: `part ${name}`, changes: { part: k + 1, labels: [], word: null, tab: "filter" } });
     });
     about.words.centres.forEach((_, k) => {
       const mixture = `word ${k + 1}: ${patches.wordText(k)}`;

@@ -105,7 +105,7 @@
 
     const MOVES = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, STEP], ArrowDown: [0, -STEP] };
     document.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("dialog")) return;
       const typing = event.target.closest("input, select, textarea");
       if (typing && event.key !== "Escape") return;
       const onMap = !event.target.closest("button, a, input, select");
@@ -113,7 +113,6 @@
       if (MOVES[event.key] && onMap) map.setCamera(T.camera.pan(map.camera, ...MOVES[event.key]), false);
       else if (event.key === "+" || event.key === "=") map.setCamera(T.camera.zoom(map.camera, map, cx, cy, 1.4), false);
       else if (event.key === "-") map.setCamera(T.camera.zoom(map.camera, map, cx, cy, 1 / 1.4), false);
-      else if (event.key === "0") map.fit();
       else if (event.key === "Enter" && onMap) on.select(nearestTo(cx, cy));
       else if (!on.key(event.key)) return;
       event.preventDefault();

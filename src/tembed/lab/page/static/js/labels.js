@@ -1,60 +1,77 @@
-// The labels of the class vectors. Vectors on top of each other share one label, and no label covers another.
+// The names of the classes on the map, and the class vectors. No name covers another or a vector; one that finds no free
+// place is left out until the view comes nearer.
 "use strict";
 
 (function (T) {
+  const CELLS = 24; // of a side of the map, in which the patches of a class are counted
   const NEAR = 20; // pixels between markers that overlap
-  const ZERO = "0";
+  const HEIGHT = 20; // of a name
 
-  // Groups of points that overlap the first one of their group, as lists of indices.
-  T.together = function (points, near = NEAR) {
+  // Where most patches of each class lie in a layout: [{ x, y, count }], the mean place in the cell that has the most.
+  T.classPlaces = function (patches, places) {
+    const cells = patches.classes.map(() => new Map());
+    for (let p = 0; p < patches.count; p++) {
+      const [x, y] = [places[2 * p] / 65535, places[2 * p + 1] / 65535];
+      const cell = Math.floor(x * CELLS) * (CELLS + 1) + Math.floor(y * CELLS);
+      const found = cells[patches.label[p]];
+      if (!found.has(cell)) found.set(cell, { x: 0, y: 0, count: 0 });
+      const sum = found.get(cell);
+      [sum.x, sum.y, sum.count] = [sum.x + x, sum.y + y, sum.count + 1];
+    }
+    return cells.map((found) => {
+      const { x, y, count } = [...found.values()].reduce((a, b) => (b.count > a.count ? b : a), { x: 0, y: 0, count: 0 });
+      return { x: x / count, y: y / count, count };
+    });
+  };
+
+  // Markers that overlap the first one of their group stand in a row beside it.
+  T.inRows = function (points, near = NEAR) {
     const groups = [];
-    points.forEach(({ x, y }, k) => {
-      const group = groups.find(([first]) => Math.hypot(points[first].x - x, points[first].y - y) < near);
-      if (group) group.push(k);
-      else groups.push([k]);
+    return points.map(({ x, y }) => {
+      const group = groups.find((one) => Math.hypot(one.x - x, one.y - y) < near);
+      if (group) return { x: group.x + near * group.count++, y: group.y };
+      groups.push({ x, y, count: 1 });
+      return { x, y };
     });
-    return groups;
   };
 
-  // "plane", "plane, bird", "10 class vectors and 0".
-  T.vectorText = function (names) {
-    if (names.length <= 2) return names.join(", ");
-    const zero = names.at(-1) === ZERO;
-    return `${names.length - zero} class vectors${zero ? " and 0" : ""}`;
+  // A box { left, top, right, bottom } for each name, the first ones first: the first of its candidates that covers no
+  // box before it and none of `taken`, or null.
+  T.free = function (candidates, taken = []) {
+    const placed = [...taken];
+    const covers = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    return candidates.map((boxes) => {
+      const found = boxes.find((box) => !placed.some((other) => covers(box, other))) || null;
+      if (found) placed.push(found);
+      return found;
+    });
   };
 
-  // `labels`: x and y of the marker, name and colour of the vector, and the element of its label. A label that would
-  // end beyond `room`, the width of the map, is on the left of its marker.
-  T.placeLabels = function (labels, room) {
-    const groups = T.together(labels).map((group) => {
-      const [{ x, y, element }, members] = [labels[group[0]], group.map((k) => labels[k])];
-      for (const one of members) one.element.hidden = one.element !== element;
-      const text = T.vectorText(members.map((one) => one.name));
-      const swatches = members.length > 2 ? [] : members;
-      if (element.dataset.members !== String(group)) {
-        element.dataset.members = String(group);
-        element.replaceChildren(...swatches.map((one) => T.swatch(one.colour)), text);
-      }
-      const width = 22 + 13 * swatches.length + 7 * text.length;
-      const left = x + width > room && x > width;
-      element.classList.toggle("left", left);
-      return { x: left ? x - width - 26 : x, y, element, width };
+  // Places the names and the markers of the vectors on a map that is `room` wide. Each has an element, x and y; a name
+  // has a width, stays inside the map, and is at its place or just above, below or beside it.
+  T.placeLabels = function (names, vectors, room) {
+    const move = ({ element }, x, y) => (element.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`);
+    const rows = T.inRows(vectors);
+    vectors.forEach((vector, k) => move(vector, rows[k].x, rows[k].y));
+    const markers = rows.map(({ x, y }) => ({ left: x - 11, top: y - 11, right: x + 11, bottom: y + 11 }));
+    const candidates = names.map(({ x, y, width }) => {
+      const aside = width / 2 + 14;
+      return [[0, 0], [0, 22], [0, -22], [aside, 0], [-aside, 0]].map(([dx, dy]) => {
+        const wanted = x + dx - width / 2;
+        const left = x > 0 && x < room ? Math.max(Math.min(wanted, room - width), 0) : wanted;
+        return { left, top: y + dy - HEIGHT / 2, right: left + width, bottom: y + dy + HEIGHT / 2 };
+      });
     });
-    const markers = labels.map(({ x, y }) => ({ x: x - 26, top: y, width: 24 }));
-    T.apart(groups, markers).forEach((top, k) => (groups[k].element.style.transform = `translateY(${top - groups[k].y}px)`));
+    T.free(candidates, markers).forEach((box, k) => {
+      names[k].element.hidden = !box;
+      if (box) move(names[k], box.left, box.top);
+    });
   };
 
-  // New heights for labels at x, y with a width, moved down as little as needed so that none covers another or one of
-  // the `obstacles`, which have an x, a top and a width.
-  T.apart = function (labels, obstacles = [], height = 21) {
-    const placed = [...obstacles];
-    return labels.map(({ x, y, width }) => {
-      let top = y;
-      const least = height - 1e-6; // rounding must not make a label cover the one that it was just moved below
-      const covers = (one) => Math.abs(one.top - top) < least && x < one.x + one.width && one.x < x + width;
-      for (let hit = placed.find(covers); hit; hit = placed.find(covers)) top = hit.top + height;
-      placed.push({ x, top, width });
-      return top;
-    });
+  const measure = document.createElement("canvas").getContext("2d");
+  T.nameWidth = function (text) {
+    if (!measure) return 8 * text.length;
+    measure.font = "650 12px system-ui, sans-serif";
+    return measure.measureText(text).width + 26;
   };
 })(window.tembed);

@@ -30,13 +30,15 @@
     restore() {
       this.drawing = new T.Drawing(this.canvas, this.patches, this.atlas);
       this.drawing.setPlaces(this.layout, this.layout);
+      this.drawing.setMarks(this.colours.classes);
       this.updateStates();
     }
 
     measure() {
       this.width = Math.max(1, this.stage.clientWidth);
       this.height = Math.max(1, this.stage.clientHeight);
-      this.ratio = Math.min(2, window.devicePixelRatio || 1);
+      const { most } = this.drawing;
+      this.ratio = Math.min(2, window.devicePixelRatio || 1, most / this.width, most / this.height);
       const [width, height] = [Math.round(this.width * this.ratio), Math.round(this.height * this.ratio)];
       if (this.canvas.width !== width) this.canvas.width = width; // setting it clears the canvas
       if (this.canvas.height !== height) this.canvas.height = height;
@@ -87,6 +89,16 @@
 
     fit(animated = true) {
       this.setCamera(T.camera.fit(this.width, this.height), animated);
+    }
+
+    // Shows these patches, all of them and as near as possible.
+    zoomTo(list) {
+      const [xs, ys] = [0, 1].map((axis) => list.map((p) => this.place(p)[axis]));
+      const ends = (values) => values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [1, 0]);
+      const [[left, right], [top, bottom]] = [ends(xs), ends(ys)];
+      const near = this.zoomFor(40) * T.camera.fit(this.width, this.height).scale;
+      const scale = Math.min(near, (0.8 * this.width) / (right - left), (0.8 * this.height) / (bottom - top));
+      this.setCamera({ x: (left + right) / 2, y: (top + bottom) / 2, scale }, true);
     }
 
     fly(p, zoom) {
@@ -153,9 +165,10 @@
 
     // --- elements on top of the map
 
-    // Keeps an element at a place of the map; `place()` is asked whenever the view changes.
-    pin(element, place) {
-      const item = { element, place };
+    // Keeps an element at a place of the map; `place()` is asked whenever the view changes. `kind`: "name" for the name
+    // of a class, "vector" for a class vector; labels.js keeps them from covering each other.
+    pin(element, place, kind = null) {
+      const item = { element, place, kind };
       this.items.push(item);
       this.overlay.append(element);
       this.request();
@@ -193,21 +206,22 @@
       const tile = T.camera.tile(this.camera, this.patches.count);
       this.drawing.draw({ ...this.colours, camera: this.camera, width: this.width, height: this.height,
         ratio: this.ratio, moved: this.moved, tile, marks: this.marks });
-      const labels = [];
-      for (const { element, place, label, size } of this.items) {
+      const placed = { name: [], vector: [] };
+      for (const item of this.items) {
+        const { element, place, kind, size } = item;
         const [x, y] = T.camera.toScreen(this.camera, this, ...place());
-        element.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
-        if (label) labels.push({ x, y, ...label });
+        if (kind) placed[kind].push({ ...item, x, y });
+        else element.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
         if (size) [element.style.width, element.style.height] = size.map((side) => `${(side * this.camera.scale).toFixed(1)}px`);
       }
-      T.placeLabels(labels, this.width);
+      T.placeLabels(placed.name, placed.vector, this.width);
       this.overlay.classList.toggle("moving", "move" in this.animations);
-      this.overlay.classList.toggle("far", this.zoom() < 2 && this.patches.classes.length > 20);
     }
 
-    setColours(styles) {
-      const triple = (name) => styles.getPropertyValue(name).trim().split(/\s+/).map((v) => Number(v) / 255);
-      this.colours = { paper: triple("--paper-rgb"), ink: triple("--ink-rgb"), accent: triple("--accent-rgb") };
+    // `colours`: paper, ink and accent, from 0 to 1, and the bytes of the classes.
+    setColours(colours) {
+      this.colours = colours;
+      this.drawing.setMarks(colours.classes);
       this.request();
     }
   };

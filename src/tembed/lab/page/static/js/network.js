@@ -63,12 +63,4 @@
     const sum = powers.reduce((a, b) => a + b, 0);
     return powers.map((power) => power / sum);
   };
-
-  // Where a picture lies on the network's input, [left, top, width, height] in the input's pixels: its middle covers
-  // the input (crop), all of it lies inside (pad), or it is stretched, as the training images were.
-  T.placed = function (width, height, wide, high, fit) {
-    if (fit === "stretch") return [0, 0, wide, high];
-    const scale = (fit === "pad" ? Math.min : Math.max)(wide / width, high / height);
-    return [(wide - width * scale) / 2, (high - height * scale) / 2, width * scale, height * scale];
-  };
 })(window.tembed);

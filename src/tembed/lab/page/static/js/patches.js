@@ -26,6 +26,12 @@
       return imageNumbers ? imageNumbers[this.image(p)] * perImage + (p % perImage) : p;
     }
 
+    // The file of its image, or the image's number if the dataset has no files.
+    name(p) {
+      const { files } = this.about;
+      return files ? files[this.image(p)] : String(this.image(p) + 1);
+    }
+
     row(p) {
       return Math.floor((p % this.about.perImage) / this.about.map[1]);
     }
@@ -70,8 +76,9 @@
       return this.arrays.parts ? this.arrays.parts[p] : 0;
     }
 
+    // The colour of a class in the page's theme.
     colour(k) {
-      return `rgb(${this.about.colours[k].join(",")})`;
+      return `var(--class-${k})`;
     }
 
     // "0.5 plane + 0.4 bird": at most three classes with a share of 0.1 or more.

@@ -69,62 +69,66 @@ void main() { result = texture(picture, uv) * opacity; }`,
     tiles: {
       vertex: `${PLACES}
 uniform float tile;
-uniform vec2 aspect;         // width and height of a patch, the longer one is 1
 uniform int columns;         // of the atlas, in images
 uniform ivec2 mapSize;       // columns and rows
 uniform vec4 window;         // first pixel of the patch at map cell 0, and its size
 uniform vec2 stride;         // image pixels per map cell
-out vec2 uv;
-flat out vec2 origin;
+uniform vec2 imageSize;      // pixels
+out vec2 at;                 // in the picture, in units of the window's longer side
+flat out vec2 extent;        // of the picture, in the same unit
+flat out vec4 seen;          // first pixel and size of what lies inside the image
 flat out vec2 image;
 flat out vec4 frame;
 flat out vec3 corner;
 flat out float kind;
 void main() {
   kind = state(id);
-  uv = vec2(gl_VertexID & 1, (gl_VertexID >> 1) & 1);
-  gl_Position = clip(centre(id) + (uv - 0.5) * tile * aspect * (kind > 1.5 ? 1.15 : 1.0));
   int number = int(id) / (mapSize.x * mapSize.y);
   int cell = int(id) % (mapSize.x * mapSize.y);
   image = vec2(number % columns, number / columns);
-  origin = window.xy + stride * vec2(cell % mapSize.x, cell / mapSize.x);
+  vec2 origin = window.xy + stride * vec2(cell % mapSize.x, cell / mapSize.x);
+  vec2 first = max(origin, vec2(0.0));
+  seen = vec4(first, min(origin + window.zw, imageSize) - first);
+  extent = seen.zw / max(window.z, window.w);
+  at = vec2(gl_VertexID & 1, (gl_VertexID >> 1) & 1) * extent;
+  gl_Position = clip(centre(id) + (at - extent / 2.0) * tile * (kind > 1.5 ? 1.15 : 1.0));
   frame = texelFetch(frames, texel(id), 0);
   corner = texelFetch(corners, texel(id), 0).rgb;
 }`,
       fragment: `#version 300 es
 precision highp float;
-in vec2 uv;
-flat in vec2 origin;
+in vec2 at;
+flat in vec2 extent;
+flat in vec4 seen;
 flat in vec2 image;
 flat in vec4 frame;
 flat in vec3 corner;
 flat in float kind;
 uniform sampler2D atlas;
-uniform vec2 imageSize;      // pixels
+uniform vec2 imageSize;
 uniform vec2 grid;           // the atlas in images
-uniform vec4 window;
 uniform bool marks;
 uniform float tile;
 uniform float opacity;
 uniform vec3 accent;
 out vec4 result;
-bool inside(vec2 at, float side) { return all(lessThan(abs(at), vec2(side / 2.0))); }
 void main() {
   float edge = marks ? 0.075 : 0.0;
-  vec2 pixel = origin + (uv - edge) / (1.0 - 2.0 * edge) * window.zw;
-  vec3 colour = vec3(0.5);
-  if (all(greaterThanEqual(pixel, vec2(0.0))) && all(lessThan(pixel, imageSize))) {
-    vec2 half_ = 0.5 * grid / vec2(textureSize(atlas, 0)); // half a texel, so that no other image is mixed in
-    colour = texture(atlas, (image + clamp(pixel / imageSize, half_, 1.0 - half_)) / grid).rgb;
-  }
+  vec2 pixel = seen.xy + (at - edge) / (extent - 2.0 * edge) * seen.zw;
+  vec2 half_ = 0.5 * grid / vec2(textureSize(atlas, 0)); // half a texel, so that no other image is mixed in
+  vec3 colour = texture(atlas, (image + clamp(pixel / imageSize, half_, 1.0 - half_)) / grid).rgb;
+  vec2 off = abs(at - extent / 2.0);
+  vec2 rim = extent / 2.0 - off;
+  float border = min(rim.x, rim.y);
   if (marks) {
-    if (!inside(uv - 0.5, 1.0 - 2.0 * edge)) colour = frame.rgb;
-    if (inside(uv - 0.5, 0.25)) colour = vec3(1.0);
-    if (inside(uv - 0.5, 0.2)) colour = vec3(frame.a);
-    if (max(uv.x, uv.y) < 0.3) colour = vec3(1.0);
-    if (max(uv.x, uv.y) < 0.275) colour = corner;
+    float side = min(extent.x, extent.y); // the marks of a narrow picture are smaller
+    float middle = max(off.x, off.y) / side;
+    float first = max(at.x, at.y) / side;
+    if (border < edge) colour = frame.rgb;
+    if (middle < 0.125) colour = vec3(middle < 0.1 ? frame.a : 1.0);
+    if (first < 0.3) colour = first < 0.275 ? corner : vec3(1.0);
   }
-  if (kind > 1.5 && !inside(uv - 0.5, 1.0 - 2.0 * max(0.06, 2.0 / tile))) colour = accent;
+  if (kind > 1.5 && border < max(0.06, 2.0 / tile)) colour = accent;
   float alpha = opacity * (kind < 0.5 ? 0.08 : 1.0);
   result = vec4(colour * alpha, alpha);
 }`,

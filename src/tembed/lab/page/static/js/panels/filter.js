@@ -25,23 +25,21 @@
         : null;
       this.brush = T.el("button", { class: "wide", text: "Select a region", "aria-pressed": "false",
         title: "or drag with the shift key", onclick: () => page.setBrushing(!page.brushing) });
-      this.clear = T.el("button", { class: "link", text: "clear all", onclick: () => page.clearFilters() });
-      this.summary = T.el("p", { class: "summary", "aria-live": "polite" });
       this.tallies = T.el("div", { class: "tallies" });
       const marks = T.el("input", { type: "checkbox", onchange: () => set({ marks: marks.checked }) });
       this.marks = marks;
       element.append(
-        T.el("div", { class: "row" }, this.summary, this.clear), this.tallies,
-        T.el("h3", { text: "True class (frame)" }), this.labels,
-        T.el("h3", { text: "The head predicts (corner)" }), this.heads,
-        T.el("h3", { text: "The head is" }), this.answers,
-        T.el("h3", {}, "Entropy (centre) ", this.range), T.el("div", { class: "range" }, ...this.ends),
-        ...(this.part ? [T.el("h3", { text: "True part" }), this.part] : []),
+        this.tallies,
+        T.el("h2", { text: "True class (frame)" }), this.labels,
+        T.el("h2", { text: "The head predicts (corner)" }), this.heads,
+        T.el("h2", { text: "The head is" }), this.answers,
+        T.el("h2", {}, "Entropy (centre) ", this.range), T.el("div", { class: "range" }, ...this.ends),
+        ...(this.part ? [T.el("h2", { text: "True part" }), this.part] : []),
         this.brush,
         T.el("label", { class: "check" }, marks, "Show the marks"),
         T.el("p", { class: "note keys", text: "Keys: arrows move, + and − zoom, 0 shows the whole map, " +
           `1 to ${about.layouts.length} change the layout, Enter selects the patch in the middle, [ and ] go through its image, ` +
-          "m switches the marks, r starts a region, / searches, Esc goes back." }));
+          "z zooms to the selection, m switches the marks, r starts a region, / searches, ? explains the page, Esc goes back." }));
     }
 
     chips(name) {
@@ -77,13 +75,8 @@
       if (this.part) this.part.value = state.part || 0;
       this.marks.checked = state.marks;
       this.brush.setAttribute("aria-pressed", this.page.brushing);
-      const filtered = T.filtered(state, patches.about);
       const shown = mask.reduce((sum, one) => sum + one, 0);
-      this.summary.textContent = filtered
-        ? `${shown.toLocaleString("en")} of ${T.count(patches.count, "patch")}`
-        : `All ${T.count(patches.count, "patch")}`;
-      this.clear.hidden = !filtered;
-      this.tallies.replaceChildren(...(filtered && shown ? this.tally(mask, shown) : []));
+      this.tallies.replaceChildren(...(shown && shown < patches.count ? this.tally(mask, shown) : []));
     }
 
     tally(mask, shown) {
@@ -92,8 +85,8 @@
       for (const [label, count] of T.tally(patches.label, mask)) shares[label] = count / shown;
       const words = T.tally(patches.arrays.words, mask).slice(0, WORDS);
       return [
-        T.el("h3", { text: "Their classes" }), T.bars(patches, shares),
-        T.el("h3", { text: "Their most frequent words" }), T.evidence(patches.about),
+        T.el("h2", { text: "Their classes" }), T.bars(patches, shares),
+        T.el("h2", { text: "Their most frequent words" }), T.evidence(patches.about),
         T.el("div", { class: "thumbs" }, ...words.map(([word, count]) =>
           pictures.button(patches.about.words.points[word], 40,
             `word ${word + 1}: ${patches.wordText(word)}, ${T.count(count, "patch")}`, () => pickWord(word)))),

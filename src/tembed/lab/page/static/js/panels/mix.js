@@ -84,7 +84,7 @@
       const near = this.nearest(state.mix, SHOWN);
       const text = mixed.map(([k, w]) => `${w} ${patches.classes[k]}`).join(" + ");
       this.result.append(
-        T.el("h3", { text: "The nearest test patches, one per image" }),
+        T.el("h2", { text: "The nearest test patches, one per image" }),
         T.el("p", { class: "mixture", text }),
         T.el("div", { class: "thumbs mixed" }, ...near.map(({ patch, distance }) => this.page.pictures.button(patch, 40,
           `${patches.classes[patches.label[patch]]}, distance ${distance.toFixed(2)}`, this.page.go))),

@@ -51,7 +51,7 @@
       const shown = found.slice(0, MOST);
       return [
         T.el("div", { class: "row" },
-          T.el("h3", { text: `Word ${word + 1}: ${T.count(found.length, "patch")}` }),
+          T.el("h2", { text: `Word ${word + 1}: ${T.count(found.length, "patch")}` }),
           T.el("button", { class: "link", text: "clear", onclick: () => store.set({ word: null }) })),
         T.el("p", { class: "mixture", text: patches.wordText(word) }),
         T.el("div", { class: "thumbs gallery" }, ...shown.map(([, p]) =>
