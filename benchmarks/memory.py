@@ -7,7 +7,8 @@ import torch
 
 def peak_memory(call: Callable[..., object], *arguments: object) -> int:
     """The most bytes allocated by torch at one time during the call, beyond those allocated before."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True, acc_events=True) as profile:
         result = call(*arguments)
     del result
     held = peak = 0

@@ -1,6 +1,7 @@
 """The layout is the architecture: two rooms, and imports that point one way."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def room(path: Path) -> tuple[str, ...]:
     return path.relative_to(SOURCE).with_suffix("").parts
 
 
+@functools.cache
 def imported(path: Path) -> set[str]:
     """The full names of the modules and names that a file imports, at its top or inside a function."""
     names = set()
