@@ -1,10 +1,14 @@
 """A network of one's own is described, and then used like a trained one of this package."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from scipy.special import softmax
+from support.foreign import Plain
 
 import tembed
 from tembed.common.errors import TembedError
@@ -56,6 +60,26 @@ def test_a_described_network_is_saved_and_loaded(tmp_path: Path) -> None:
         assert torch.equal(again(x).logits, model(x.to(memory_format=torch.channels_last)).logits)
     pair = [tembed.predict(one, PICTURES[0], accelerator="cpu")[0] for one in (model, folder)]
     np.testing.assert_allclose(pair[0].probabilities, pair[1].probabilities, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_described_network_of_ones_own_is_exported_with_its_preprocessing(tmp_path: Path) -> None:
+    """onnxruntime on the pixels of a picture gives what `predict` and `explain` give for it."""
+    torch.manual_seed(0)
+    model = tembed.attach(Plain(), "layer1", 3, example=16, start="paper").eval()
+    tembed.describe(model, **(FACTS | {"size": 16}))
+    made = tembed.trained.to_onnx(model, tmp_path / "own.onnx")
+    session = onnxruntime.InferenceSession(made.path)
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["classes"]) == list(FACTS["classes"])
+    pixels = PICTURES[:1, :16, :16]
+    logits, scores, _ = session.run(None, {"images": pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255})
+    (prediction,) = tembed.predict(model, pixels[0], accelerator="cpu")
+    (explanation,) = tembed.analysis.explain(model, pixels[0], accelerator="cpu")
+    np.testing.assert_allclose(softmax(logits[0]), prediction.probabilities, atol=1e-5)
+    np.testing.assert_allclose(
+        softmax(scores[0], axis=0).transpose(1, 2, 0), explanation.patch_probabilities, atol=1e-5
+    )
 
 
 def test_a_network_of_this_package_is_described_too(tmp_path: Path) -> None:

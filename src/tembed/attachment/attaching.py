@@ -145,6 +145,11 @@ def _check_bystander(channels: int, options: dict[str, Any]) -> None:
 def start_as_bystander(block: FeatureEmbedding) -> None:
     """Set the shortcut to the identity and the class vectors to zero: the block returns its input unchanged."""
     (block.values.scale if isinstance(block.values, UnitConv2d) else block.values.weight).zero_()
+    start_with_identity(block)
+
+
+def start_with_identity(block: FeatureEmbedding) -> None:
+    """Set the shortcut to the identity: the block returns its input plus ``f'``."""
     if isinstance(block.shortcut, nn.Conv2d):
         nn.init.dirac_(block.shortcut.weight)
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from tembed.attachment.attached import Attached
-from tembed.attachment.attaching import AttachWarning, attach, make_block
+from tembed.attachment.attaching import AttachWarning, attach, make_block, start_with_identity
 from tembed.attachment.dry_run import make_example
 from tembed.attachment.frozen import BlockAndHead, Frozen
 from tembed.attachment.sources import ForeignNetwork, make_source
+from tembed.block import FeatureEmbedding
 from tembed.models.description import Description
 from tembed.models.foreign import parse_foreign
 
@@ -51,7 +52,9 @@ def assemble(
             load(source.model, unused)
         channels = trunk.features(x).shape[1]
         trunk.image_size = image_size
-        block = make_block(name.block, channels, classes, trunk.layout, "bystander", rest)
+        block = make_block(name.block, channels, classes, trunk.layout, "paper", rest)
+        if isinstance(block, FeatureEmbedding):  # the head is new, and from zero class vectors f' hardly grows
+            start_with_identity(block)
         made = Frozen(trunk, BlockAndHead(block, channels, classes), unused)
     made.description = Description(model, dict(options), side)
     return made.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

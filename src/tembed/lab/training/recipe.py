@@ -237,7 +237,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "optimizer": "adamw",
         "lr": 3e-3,
         "schedule": "one-cycle",
-        "batch_size": 128,
+        "batch_size": 32,  # 2.8 points more than 128 on 520 photographs, which have few steps
         "weight_decay": 1e-2,  # AdamW's usual value; not tuned
     },
 }

@@ -90,6 +90,15 @@ def test_only_block_and_head_change_and_the_run_holds_everything(named: str, tmp
             assert not any("trunk" in name for name in file.keys())  # noqa: SIM118
 
 
+def test_the_block_starts_with_class_vectors_beside_the_unchanged_features(named: str) -> None:
+    """From zero ones, f' would hardly grow in the few steps that a few photographs give."""
+    network = build_start(recipe_of(named).complete(), 4, 16).model
+    f = torch.randn(2, network.block.out_channels, 4, 4)
+    steps = network.block.eval().steps(f)
+    torch.testing.assert_close(steps.features - steps.embedding, f)
+    assert steps.embedding.std() > 0.1
+
+
 def test_cached_features_are_those_of_the_views(named: str) -> None:
     """Against images that are padded, cropped and mirrored one by one."""
     recipe = recipe_of(named).complete()
