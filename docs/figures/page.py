@@ -25,6 +25,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as profile, running(browser, Path(profile)) as started:
         tab = started.open(address, 1280, 800, reduced_motion="reduce", color_scheme="light")
         tab.wait(f"tembed.started && {NEAREST}")
-        tab.run(f"{NEAREST}.click()")
+        tab.run("document.querySelector('#help').close()")
+        tab.run(f"{NEAREST}.click(); document.activeElement.blur()")
         tab.rest()
         (HERE / "page.png").write_bytes(tab.screenshot())

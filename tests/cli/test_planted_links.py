@@ -75,7 +75,7 @@ def planted(paths: list[Path], outside: Path) -> Iterator[None]:
 COMMANDS = {
     "train": [*TRAIN, "--tensorboard", "--epochs", "2"],
     "evaluate": ["evaluate", "run"],
-    "analyze": ["analyze", "run", "--images-per-class", "2", "--fast-maps", "--quiet"],
+    "analyze": ["analyze", "run", "--images-per-class", "2", "--fast-maps", "--no-network", "--quiet"],
     "explore": ["explore", "run", "--images-per-class", "2", "--no-network", "--quiet"],
     "explain": ["explain", "run", "photo.png", "--overlays", "--words"],
     "predict": ["predict", "run", "photo.png", "--out", "table.csv", "--quiet"],

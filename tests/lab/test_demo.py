@@ -28,6 +28,7 @@ def test_the_demo_ends_with_both_accuracies_and_both_pages(tmp_path: Path, monke
         assert heading in Path(line.partition(": ")[2]).read_text()
     assert page.partition(": ")[2] == (out / "analysis" / "page" / "index.html").as_uri()
     assert '"model":"rn26-embed"' in (out / "analysis" / "page" / "data" / "about.js").read_text()
+    assert (out / "analysis" / "page" / "network" / "model.js").is_file(), "the page can classify images"
     assert 'href="page/index.html"' in (out / "analysis" / "report.html").read_text()
     record = json.loads((out / "analysis" / "claims.json").read_text())
     assert (record["model"], record["images"], record["baseline"]) == ("rn26-embed", 40, str(out / "rn26"))

@@ -41,6 +41,8 @@ class Analyze:
     fast_maps: bool = False
     """a first look in about a minute: 100 images in total, 250 for the knock-outs, and t-SNE of 1,500 patches with the
     others beside them"""
+    network: bool = True
+    """include the network in the page, so that it can classify images (9 MB more; needs tembed[onnx])"""
     accelerator: Accelerator = "auto"
     """what to compute on; auto: a GPU if there is one"""
     quiet: bool = False
@@ -77,7 +79,7 @@ def main(arguments: list[str]) -> int:
         )
         claims = measure_claims(found)
         report = write_analysis(found, out, page="page/index.html" if found.has_maps else None, claims=claims)
-        page = build_page(found, folder) if found.has_maps else None
+        page = build_page(found, folder, network=command.network) if found.has_maps else None
     if not command.quiet and found.has_maps and NO_EMBEDDING in found.knock_outs.knock_outs:
         print(found.knock_outs.at_work())
     if page is not None:

@@ -212,7 +212,7 @@ def test_too_few_patches_drop_the_maps_and_not_the_report(
     assert "claims that were not measured" in text
     assert text.count("lists no passages") == 1, "what cannot be measured is folded away once"
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path))
-    assert main(["analyze", str(path), "--out", str(tmp_path / "again")]) == 0
+    assert main(["analyze", str(path), "--no-network", "--out", str(tmp_path / "again")]) == 0
     assert capsys.readouterr().out.endswith("report.html\n")
     assert not (tmp_path / "again" / "page").exists()
     assert "page/index.html" not in (tmp_path / "again" / "report.md").read_text()
@@ -345,6 +345,7 @@ def test_the_commands_write_their_files(
     assert said.out.endswith("the report: seen/report.md and seen/report.html\n")
     assert "super-class probe: " in said.out
     assert "patches of" in said.err
+    assert Path("seen/page/network/model.js").is_file(), "the page can classify images"
     Image.new("RGB", (20, 20), (1, 2, 3)).save("a.png")
     assert main(["explain", source, "a.png", "./a.png"]) == 0
     out = capsys.readouterr().out.splitlines()

@@ -104,6 +104,17 @@ def test_too_many_patches_are_thinned_by_images_of_every_class(analysis: Analysi
     assert max(content.about["words"]["points"]) < 320
 
 
+def test_images_are_named_by_their_files(analysis: Analysis) -> None:
+    names = [f"class/{number}.png" for number in range(200)]
+    named = dataclasses.replace(analysis, sample=dataclasses.replace(analysis.sample, pool_files=lambda: names))
+    known = ("geometry_maps", "sprite_maps", "words", "images", "effective_field")
+    named.__dict__.update({name: getattr(analysis, name) for name in known})
+    assert "files" not in page_content(analysis).about
+    kept = kept_images(analysis.features.labels, 10, 20)
+    files = page_content(named, most=20 * 16).about["files"]
+    assert files == [names[analysis.sample.indices[image]] for image in kept]
+
+
 def test_fewer_images_than_classes_still_give_a_page() -> None:
     assert kept_images(np.repeat(np.arange(10), 4), 10, 3).tolist() == [0, 4, 8]
 

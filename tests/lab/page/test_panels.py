@@ -1,5 +1,6 @@
 """Filters, words, parts, mixtures and search in a real browser, compared with the arrays of the analysis."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,73 @@ def test_the_buttons_zoom_in_and_out_by_the_same_factor(tab: Tab) -> None:
         assert tab.run("tembed.page.map.zoom()") == pytest.approx(zoom)
 
 
+def test_active_filters_are_named_in_every_tab_and_can_be_switched_off_there(tab: Tab, analysis: Analysis) -> None:
+    assert not tab.run("document.querySelector('#filters').checkVisibility()")
+    tab.run("tembed.page.store.set({ labels: [2, 5], answer: 'wrong', entropy: [0.1, 1], word: 3, part: 1 }); 0")
+    chips = "#filters .chip span:not(.swatch)"
+    named = [
+        analysis.classes[2],
+        analysis.classes[5],
+        "wrong",
+        "entropy 10 to 100 %",
+        "word 4",
+        page_content(analysis).about["parts"][0],
+    ]
+    for name in ("words", "mix", "drop", "filter"):
+        press(tab, f"#tab-{name}")
+        assert tab.run("document.querySelector('#filters').checkVisibility()")
+        assert texts(tab, chips) == named
+    press(tab, "#filters .chip:nth-child(2)")
+    assert tab.run("tembed.page.store.state.labels") == [2]
+    for _ in range(4):
+        press(tab, "#filters .chip:nth-child(2)")
+    assert texts(tab, chips) == [analysis.classes[2]]
+    assert len(shown(tab)) == 64
+    assert text(tab, "#filters .summary") == "64 of 640 patches"
+    press(tab, "#filters .link")
+    assert not tab.run("document.querySelector('#filters').checkVisibility()")
+    assert len(shown(tab)) == 640
+
+
+def test_zooming_to_the_selection_shows_all_of_it_and_back_undoes_it(tab: Tab) -> None:
+    tab.run("tembed.page.store.set({ labels: [4] }); 0")
+    tab.rest()
+    tab.key("z")
+    tab.rest()
+    places = np.array([on_screen(tab, p) for p in shown(tab)])
+    low, high = places.min(0), places.max(0)
+    assert (low > [0, 60]).all()
+    assert (high < [880, 800]).all()
+    assert ((high - low) / [880, 740]).max() == pytest.approx(0.8, abs=0.01), "as near as possible"
+    for labels, zoom in (([4], 1), ([], 1)):
+        tab.run("history.back()")
+        tab.wait(f"JSON.stringify(tembed.page.store.state.labels) === '{json.dumps(labels)}'")
+        tab.wait(f"Math.abs(tembed.page.map.zoom() - {zoom}) < 1e-3")
+    tab.run("history.forward()")
+    tab.wait("tembed.page.map.mask.reduce((a, b) => a + b) === 64")
+    tab.run("tembed.page.clearFilters(); tembed.page.select(100); 0")
+    press(tab, "#zoom-selection")
+    places = np.array([on_screen(tab, p) for p in range(96, 112)])
+    assert ((places > [0, 60]) & (places < [880, 800])).all(), "without a filter, the patches of the selected image"
+
+
+def test_back_undoes_one_step_and_a_slider_is_one_step(tab: Tab) -> None:
+    tab.run("tembed.page.store.set({ layout: 1 }); tembed.page.map.setCamera({ x: 0.3, y: 0.5, scale: 900 }, false)")
+    tab.rest()
+    tab.run("for (let k = 1; k < 20; k++) tembed.page.store.set({ mix: { 2: k / 20 } }); 0")
+    tab.run("tembed.page.store.set({ patch: 7 }); 0")
+    tab.rest()
+    tab.run("history.back()")
+    tab.wait("tembed.page.store.state.patch === null")
+    assert tab.run("tembed.page.store.state.mix") == {"2": 0.95}
+    tab.run("history.back()")
+    tab.wait("!Object.keys(tembed.page.store.state.mix).length")
+    assert tab.run("tembed.page.store.state.layout") == 1
+    assert tab.run("tembed.page.map.camera.scale") == pytest.approx(900, rel=1e-3), "the view that it had there"
+    tab.run("history.back()")
+    tab.wait("tembed.page.store.state.layout === 4")
+
+
 def test_filtered_patches_fade(tab: Tab) -> None:
     before = np.ptp(pixels(tab)[60:, :820], axis=2).mean()
     tab.run("tembed.page.store.set({ labels: [0] }); 0")
@@ -150,7 +218,18 @@ def test_mixing_class_vectors_finds_the_nearest_patches(tab: Tab, analysis: Anal
     assert "mix=2%3A0.5%2C7%3A0.5" in tab.run("location.hash")
 
 
+def test_a_search_without_a_result_says_so(tab: Tab) -> None:
+    tab.key("/")
+    tab.send("Input.insertText", {"text": "zebra"})
+    assert text(tab, "#found") == "no match"
+    tab.key("Enter")
+    assert len(shown(tab)) == 640
+    tab.key("Escape")
+    assert text(tab, "#found") == ""
+
+
 def test_searching_finds_classes_words_and_parts(tab: Tab, analysis: Analysis) -> None:
+    tab.run("tembed.page.store.set({ tab: 'mix' }); 0")
     tab.key("/")
     for letter in "car":
         tab.send("Input.insertText", {"text": letter})
@@ -159,6 +238,8 @@ def test_searching_finds_classes_words_and_parts(tab: Tab, analysis: Analysis) -
     tab.rest()
     labels = analysis.features.labels[analysis.features.image_of]
     assert shown(tab) == np.flatnonzero(labels == 2).tolist()
+    assert tab.run("tembed.page.store.state.tab") == "filter", "where the class can be seen and switched off"
+    assert tab.run("document.activeElement.id") == "stage"
     assert tab.run("tembed.search(tembed.page.patches, 'word 7:')[0].changes.word") == 6
     assert tab.run("tembed.search(tembed.page.patches, 'fin')[0].text") == "part fin"
     tab.run("document.activeElement.blur()")
@@ -217,10 +298,25 @@ def test_escape_closes_the_search_and_keeps_the_filters(tab: Tab) -> None:
     tab.rest()
     assert texts(tab, "#found button") == []
     assert tab.run("tembed.page.store.state.word") == 3
-    assert not tab.run("document.activeElement === document.querySelector('#search')")
+    assert tab.run("document.activeElement.id") == "stage"
     tab.key("Escape")
     tab.rest()
     assert tab.run("tembed.page.store.state.word") is None
+
+
+def test_escape_never_loses_the_focus(tab: Tab) -> None:
+    """From a result of the search to its field, from a card or a filter that is gone to the map."""
+    tab.key("/")
+    tab.send("Input.insertText", {"text": "six"})
+    tab.run("document.querySelector('#found button').focus()")
+    tab.key("Escape")
+    assert tab.run("document.activeElement.id") == "search"
+    tab.run("tembed.page.store.set({ patch: 5, word: 3 }); document.querySelector('#card .neighbours button').focus()")
+    tab.key("Escape")
+    assert tab.run("document.activeElement.id") == "stage"
+    tab.run("document.querySelector('#filters .chip').focus()")
+    tab.key("Escape")
+    assert tab.run("[document.activeElement.id, tembed.page.store.state.word]") == ["stage", None]
 
 
 def test_both_ends_of_the_entropy_range_can_be_dragged_on_one_track(tab: Tab) -> None:

@@ -166,10 +166,15 @@ def test_names_are_shown_in_their_order_where_nothing_is_covered(tab: Tab) -> No
             placed += [np.array(list(shown.values()))] if shown else []
 
 
-def test_vectors_that_overlap_stand_in_a_row(tab: Tab) -> None:
-    points = [{"x": 0, "y": 0}, {"x": 100, "y": 0}, {"x": 5, "y": -5}, {"x": 100, "y": 19}, {"x": 3, "y": 3}]
-    rows = [{"x": 0, "y": 0}, {"x": 100, "y": 0}, {"x": 20, "y": 0}, {"x": 120, "y": 0}, {"x": 40, "y": 0}]
-    assert call(tab, "tembed.inRows", points) == rows
+def test_vectors_that_overlap_stand_side_by_side_near_their_places(tab: Tab) -> None:
+    points = [(0, 0), (100, 0), (5, -5), (100, 19)]
+    found = call(tab, "tembed.sideBySide", [{"x": x, "y": y} for x, y in points], 20)
+    assert [(one["x"], one["y"]) for one in found] == [(0, 0), (100, 0), (25, -5), (120, 19)]
+    found = call(tab, "tembed.sideBySide", [{"x": 0, "y": 0}] * 30, 20)
+    assert found[25:] == [None] * 5, "no room near them"
+    places = np.array([(one["x"], one["y"]) for one in found[:25]])
+    assert np.abs(places).max() == 40
+    assert len(np.unique(places, axis=0)) == 25
 
 
 @pytest.mark.parametrize("count", [10, 100])

@@ -4,6 +4,11 @@
 (function (T) {
   const WIDE = 1024;
   const CORNERS = Uint32Array.of(0, 1, 2, 3);
+  const POINTS = 24; // pixels up to which pictures are drawn as points
+
+  // From 0 to 1: pictures come in this order when the view comes nearer, rather than all at once and translucent, which
+  // would need more of them.
+  T.rank = (p) => (Math.imul(p, 2654435761) >>> 8) / 16777216;
 
   function program(gl, { vertex, fragment }) {
     const made = gl.createProgram();
@@ -112,8 +117,9 @@
       this.texture(3, gl.R8, gl.RED, gl.UNSIGNED_BYTE, this.states, gl.NEAREST);
     }
 
-    // Fills `listed` with the patches in view, those filtered out first and the lit ones last.
-    list(view) {
+    // Fills `listed` with the patches in view, those filtered out first and the lit ones last. `pictures`: how many of the
+    // others are there yet, from 0 to 1.
+    list(view, pictures) {
       const { places, states, listed } = this;
       const { camera, width, height, moved, tile } = view;
       const reach = [(width / 2 + tile) / camera.scale, (height / 2 + tile) / camera.scale];
@@ -123,6 +129,7 @@
         if (Math.abs(x / 65535 - camera.x) > reach[0]) continue;
         const y = places[at + 1] + (places[at + 3] - places[at + 1]) * moved;
         if (Math.abs(y / 65535 - camera.y) > reach[1]) continue;
+        if (states[p] !== 2 && 4 * T.rank(p) >= 5 * pictures) continue;
         this.groups[states[p]][ends[states[p]]++] = p;
       }
       let end = 0;
@@ -178,7 +185,7 @@
       gl.enable(gl.BLEND);
       gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
       const pictures = T.camera.pictures(view.tile);
-      const { end, lit } = this.list(view);
+      const { end, lit } = this.list(view, pictures);
       if (pictures < 1) this.drawDensity(view, 1 - pictures);
       if (pictures > 0) this.drawTiles(view, end, pictures);
       if (pictures < 0.5 && lit) this.drawPoints(view, this.listed.subarray(end - lit, end));
@@ -223,6 +230,13 @@
       gl.uniform1i(at.atlas, 4);
       gl.uniform1i(at.marks, view.marks ? 1 : 0);
       gl.uniform1f(at.opacity, opacity);
+      const points = view.tile * view.ratio <= POINTS;
+      gl.uniform1i(at.points, points ? 1 : 0);
+      if (points) {
+        this.setIds(this.listed.subarray(0, count));
+        gl.drawArrays(gl.POINTS, 0, count);
+        return;
+      }
       for (let k = 0; k < 4 * count; k++) this.quads[k] = this.listed[k >> 2];
       this.setIds(this.quads.subarray(0, 4 * count));
       gl.drawElements(gl.TRIANGLES, 6 * count, gl.UNSIGNED_INT, 0);

@@ -16,7 +16,9 @@
     constructor(dialog, { patches, pictures }) {
       const { about } = patches;
       const item = (name, text) => T.el("li", {}, T.el("b", { text: name }), ` ${text}`);
-      const point = about.words.points[about.words.chosen[0]];
+      const points = about.words.chosen.map((word) => about.words.points[word]);
+      const whole = ({ left, top, right, bottom }) => left >= 0 && top >= 0 && right <= about.size[1] && bottom <= about.size[0];
+      const point = points.find((p) => whole(patches.box(p))) ?? points[0];
       const example = T.el("div", { class: "example", "aria-hidden": "true" },
         pictures.framed(pictures.stored(patches.image(point)), point, 84, patches.colour(patches.label[point])),
         T.el("i", { style: { background: patches.colour(patches.head[point]) } }), T.el("s"));
@@ -44,6 +46,7 @@
 
     open() {
       this.dialog.showModal();
+      this.dialog.scrollTop = 0; // the button that gets the focus may be far below
     }
   };
 

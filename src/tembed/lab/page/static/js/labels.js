@@ -1,10 +1,10 @@
-// The names of the classes on the map, and the class vectors. No name covers another or a vector; one that finds no free
-// place is left out until the view comes nearer.
+// The names of the classes on the map, and the class vectors. None covers another; one that finds no free place near its
+// own is left out until the view comes nearer.
 "use strict";
 
 (function (T) {
   const CELLS = 24; // of a side of the map, in which the patches of a class are counted
-  const NEAR = 20; // pixels between markers that overlap
+  const NEAR = 22; // pixels between markers that overlap
   const HEIGHT = 20; // of a name
 
   // Where most patches of each class lie in a layout: [{ x, y, count }], the mean place in the cell that has the most.
@@ -24,14 +24,20 @@
     });
   };
 
-  // Markers that overlap the first one of their group stand in a row beside it.
-  T.inRows = function (points, near = NEAR) {
-    const groups = [];
+  // Steps around a place, the nearest first.
+  const AROUND = [-2, -1, 0, 1, 2].flatMap((dx) => [-2, -1, 0, 1, 2].map((dy) => [dx, dy]));
+  AROUND.sort((a, b) => Math.hypot(...a) - Math.hypot(...b) || b[0] - a[0]);
+
+  // Places for markers, so that none overlaps another before it: their own, or the nearest free one around it; null if
+  // there is none.
+  T.sideBySide = function (points, near = NEAR) {
+    const placed = [];
     return points.map(({ x, y }) => {
-      const group = groups.find((one) => Math.hypot(one.x - x, one.y - y) < near);
-      if (group) return { x: group.x + near * group.count++, y: group.y };
-      groups.push({ x, y, count: 1 });
-      return { x, y };
+      const overlaps = (one, other) => Math.abs(one.x - other.x) < near - 1e-6 && Math.abs(one.y - other.y) < near - 1e-6;
+      const found = AROUND.map(([dx, dy]) => ({ x: x + near * dx, y: y + near * dy }))
+        .find((at) => !placed.some((one) => overlaps(one, at))) || null;
+      if (found) placed.push(found);
+      return found;
     });
   };
 
@@ -51,9 +57,12 @@
   // has a width, stays inside the map, and is at its place or just above, below or beside it.
   T.placeLabels = function (names, vectors, room) {
     const move = ({ element }, x, y) => (element.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`);
-    const rows = T.inRows(vectors);
-    vectors.forEach((vector, k) => move(vector, rows[k].x, rows[k].y));
-    const markers = rows.map(({ x, y }) => ({ left: x - 11, top: y - 11, right: x + 11, bottom: y + 11 }));
+    const places = T.sideBySide(vectors);
+    vectors.forEach((vector, k) => {
+      vector.element.hidden = !places[k];
+      if (places[k]) move(vector, places[k].x, places[k].y);
+    });
+    const markers = places.filter(Boolean).map(({ x, y }) => ({ left: x - 11, top: y - 11, right: x + 11, bottom: y + 11 }));
     const candidates = names.map(({ x, y, width }) => {
       const aside = width / 2 + 14;
       return [[0, 0], [0, 22], [0, -22], [aside, 0], [-aside, 0]].map(([dx, dy]) => {

@@ -1,4 +1,4 @@
-// The GPU programs. Every patch is an id, four times for the corners of its picture; what is known about it is in textures that are 1024 texels wide.
+// The GPU programs. Every patch is an id; what is known about it is in textures that are 1024 texels wide.
 "use strict";
 
 (function (T) {
@@ -65,24 +65,30 @@ out vec4 result;
 void main() { result = texture(picture, uv) * opacity; }`,
     },
 
-    // Pictures: a patch is a window into the atlas of images, with the paper's marks.
+    // Pictures: a patch is a window into the atlas of images, with the paper's marks. Small ones are points, which need one
+    // vertex each; a point ends at the border of the map with its centre, so large ones are quads with an id per corner.
     tiles: {
       vertex: `${PLACES}
 uniform float tile;
+uniform bool points;
+uniform float opacity;       // of all pictures together
 uniform int columns;         // of the atlas, in images
 uniform ivec2 mapSize;       // columns and rows
 uniform vec4 window;         // first pixel of the patch at map cell 0, and its size
 uniform vec2 stride;         // image pixels per map cell
 uniform vec2 imageSize;      // pixels
-out vec2 at;                 // in the picture, in units of the window's longer side
+out vec2 corner_;            // of a quad, in units of the window's longer side
 flat out vec2 extent;        // of the picture, in the same unit
 flat out vec4 seen;          // first pixel and size of what lies inside the image
 flat out vec2 image;
 flat out vec4 frame;
 flat out vec3 corner;
 flat out float kind;
+flat out float shown;        // opacity of this picture: they come one after another, in the order of T.rank
 void main() {
   kind = state(id);
+  float rank = float((id * 2654435761u) >> 8) / 16777216.0;
+  shown = kind > 1.5 ? 1.0 : clamp(5.0 * opacity - 4.0 * rank, 0.0, 1.0) * (kind < 0.5 ? 0.08 : 1.0);
   int number = int(id) / (mapSize.x * mapSize.y);
   int cell = int(id) % (mapSize.x * mapSize.y);
   image = vec2(number % columns, number / columns);
@@ -90,29 +96,37 @@ void main() {
   vec2 first = max(origin, vec2(0.0));
   seen = vec4(first, min(origin + window.zw, imageSize) - first);
   extent = seen.zw / max(window.z, window.w);
-  at = vec2(gl_VertexID & 1, (gl_VertexID >> 1) & 1) * extent;
-  gl_Position = clip(centre(id) + (at - extent / 2.0) * tile * (kind > 1.5 ? 1.15 : 1.0));
+  corner_ = vec2(gl_VertexID & 1, (gl_VertexID >> 1) & 1) * extent;
+  float side = tile * (kind > 1.5 ? 1.15 : 1.0);
+  gl_PointSize = side * max(extent.x, extent.y);
+  gl_Position = clip(centre(id) + (points ? vec2(0.0) : (corner_ - extent / 2.0) * side));
   frame = texelFetch(frames, texel(id), 0);
   corner = texelFetch(corners, texel(id), 0).rgb;
 }`,
       fragment: `#version 300 es
 precision highp float;
-in vec2 at;
+in vec2 corner_;
 flat in vec2 extent;
 flat in vec4 seen;
 flat in vec2 image;
 flat in vec4 frame;
 flat in vec3 corner;
 flat in float kind;
+flat in float shown;
 uniform sampler2D atlas;
 uniform vec2 imageSize;
 uniform vec2 grid;           // the atlas in images
 uniform bool marks;
 uniform float tile;
-uniform float opacity;
+uniform bool points;
 uniform vec3 accent;
 out vec4 result;
 void main() {
+  vec2 at = corner_;
+  if (points) { // a square, of which a narrow picture needs the middle
+    at = (gl_PointCoord - 0.5) * max(extent.x, extent.y) + extent / 2.0;
+    if (any(lessThan(at, vec2(0.0))) || any(greaterThan(at, extent))) discard;
+  }
   float edge = marks ? 0.075 : 0.0;
   vec2 pixel = seen.xy + (at - edge) / (extent - 2.0 * edge) * seen.zw;
   vec2 half_ = 0.5 * grid / vec2(textureSize(atlas, 0)); // half a texel, so that no other image is mixed in
@@ -129,8 +143,7 @@ void main() {
     if (first < 0.3) colour = first < 0.275 ? corner : vec3(1.0);
   }
   if (kind > 1.5 && border < max(0.06, 2.0 / tile)) colour = accent;
-  float alpha = opacity * (kind < 0.5 ? 0.08 : 1.0);
-  result = vec4(colour * alpha, alpha);
+  result = vec4(colour * shown, shown);
 }`,
     },
   };
