@@ -6,11 +6,12 @@ WORKERS ?= 2
 BIN := .venv/bin
 LAB := .venv/.lab
 DEV := .venv/.dev
+DOCS := .venv/.docs
 # Each worker takes whole files, in the order that conftest.py chooses. Many tests start more processes: every
 # process has one thread, which sleeps while it waits.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: test check lint demo judge clean mutants campaign
+.PHONY: test check lint demo docs judge clean mutants campaign
 
 # The whole suite.
 test: lint
@@ -51,11 +52,16 @@ judge: $(LAB)
 demo: $(LAB)
 	$(BIN)/tembed demo
 
-# One environment for both: an extra is installed when it is first needed. `dev` contains `lab`.
-$(LAB) $(DEV): .venv/.%: pyproject.toml constraints.txt
+# The site, in docs/_build/html. A warning is an error: a broken link, a missing reference, a cell that fails.
+docs: $(DOCS)
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -b html -W --keep-going -q docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+# One environment for all: an extra is installed when it is first needed. `dev` and `docs` contain `lab`.
+$(LAB) $(DEV) $(DOCS): .venv/.%: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[$*]'
 	touch $@ $(LAB)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -153,7 +153,7 @@ def test_the_fixture_gives_the_browser_on_the_path(machine: Machine, tmp_path: P
 
 VENV = """
 mkdir -p .venv/bin
-for name in pip tembed ruff mypy; do
+for name in pip tembed ruff mypy sphinx-build; do
     printf '#!%s\\necho "'$name' $*" >> %s\\n' BASH LOG > .venv/bin/$name
     chmod +x .venv/bin/$name
 done
@@ -191,6 +191,12 @@ def test_the_demo_installs_the_laboratory_only(machine: Machine, project: Path) 
     assert make(machine, project, "lint") == [*install("dev"), *LINT], "the tests need more, in the same environment"
     assert make(machine, project, "demo") == ["tembed demo"]
     assert make(machine, project, "lint") == LINT
+
+
+def test_the_site_is_built_strictly(machine: Machine, project: Path) -> None:
+    build = "sphinx-build -b html -W --keep-going -q docs docs/_build/html"
+    assert make(machine, project, "docs") == [*install("docs"), build]
+    assert make(machine, project, "docs") == [build]
 
 
 def test_the_environment_of_the_tests_is_enough_for_the_demo(machine: Machine, project: Path) -> None:

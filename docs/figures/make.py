@@ -1,12 +1,12 @@
-"""Make the figures and the table of verdicts of the README: python docs/figures/make.py ANALYSIS EXPLAINED.png
+"""Make the figures of the documents: python docs/figures/make.py ANALYSIS EXPLAINED.png
 
     tembed analyze rn26-embed/cifar10 --baseline rn26/cifar10 --out ANALYSIS
     tembed explain rn26-embed/cifar10 truck.png --out EXPLAINED   # the ninth truck of the test images, enlarged
 
-Shrinks the pictures to the width of the README, in full colour, and copies the claims to results/analysis.
+Shrinks the pictures to the width of a page, in full colour, and copies the claims to results/analysis. Then
+`python docs/figures/results.py` writes the table of verdicts.
 """
 
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,8 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 HERE = Path(__file__).parent
-README = HERE.parent.parent / "README.md"
-CLAIMS = README.parent / "results" / "analysis" / "rn26-embed-cifar10.json"
+CLAIMS = HERE.parent.parent / "results" / "analysis" / "rn26-embed-cifar10.json"
 
 
 def shrink(source: Path, name: str, width: int) -> None:
@@ -25,16 +24,9 @@ def shrink(source: Path, name: str, width: int) -> None:
         picture.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(HERE / name, optimize=True)
 
 
-def insert_verdicts(table: str) -> None:
-    """Replace the table between the two comments of the README."""
-    between = re.compile("(?<=<!-- verdicts -->\n\n).*?(?=\n<!-- end of verdicts -->)", re.DOTALL)
-    README.write_text(between.sub(lambda _: table, README.read_text("utf-8")), "utf-8")
-
-
 if __name__ == "__main__":
     analysis, explained = map(Path, sys.argv[1:])
     shrink(analysis / "figures" / "geometry.png", "geometry.png", 1000)
     shrink(analysis / "figures" / "words.png", "words.png", 1000)
     shrink(explained, "explained.png", 900)
-    insert_verdicts((analysis / "verdicts.md").read_text("utf-8"))
     shutil.copy(analysis / "claims.json", CLAIMS)

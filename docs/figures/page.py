@@ -1,4 +1,4 @@
-"""Make the picture of the page for the README: python docs/figures/page.py PAGE_FOLDER
+"""Make the picture of the page for the documents: python docs/figures/page.py PAGE_FOLDER
 
     tembed explore rn26-embed/cifar10 --baseline rn26/cifar10 --out PAGE_FOLDER
 

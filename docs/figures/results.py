@@ -1,7 +1,8 @@
 """Write docs/results.md from the run files in results/: python docs/figures/results.py
 
 The opening above the comment is written by hand. Below it stand the vital signs (results/vital, by
-benchmarks/vital_signs.py) and four sections of `tembed report results`.
+benchmarks/vital_signs.py), the verdicts on the paper's sentences (results/analysis, by docs/figures/make.py) and four
+sections of `tembed report results`.
 """
 
 import json
@@ -16,7 +17,9 @@ from typing import Any
 import scipy.stats
 
 from tembed.lab.analysis.knock_outs import p_text
+from tembed.lab.claims.claim import read_claim
 from tembed.lab.grid.records import read_runs
+from tembed.lab.report.analysis_report import verdict_table
 from tembed.lab.report.document import Element, Heading, Table, Text, to_markdown, write_document
 from tembed.lab.report.grid_report import report_elements
 
@@ -42,7 +45,7 @@ def vital_signs() -> list[Element]:
     rows.append((f"mean of {len(seeds)} seeds of fast", "", "", "", *(pooled(seeds, name) for name in names)))
     words = (
         "The share of the variance that f' has in what the block writes, and the points that the head loses on the "
-        "same test images if a part of the block is replaced (docs/vital-signs.md). p: paired over images. Last row: "
+        "same test images if a part of the block is replaced (page Vital signs). p: paired over images. Last row: "
         "± is the error over images, and p is the two-sided t-test of the three costs over seeds."
     )
     header = ("run", "share of f'", "test images", "intact, %", *names)
@@ -56,6 +59,18 @@ def pooled(seeds: list[dict[str, Any]], name: str) -> str:
     error = 100 * math.hypot(*(out["noise"] for out in outs)) / len(outs)
     p = scipy.stats.ttest_1samp(costs, 0).pvalue
     return f"{statistics.mean(costs):+.2f} ± {error:.2f} ({p_text(p)})"
+
+
+def verdicts() -> list[Element]:
+    """What the analysis of the shipped weights says about each part of each sentence of the paper."""
+    saved = json.loads((RESULTS / "analysis" / "rn26-embed-cifar10.json").read_text("utf-8"))
+    words = (
+        f"The shipped {saved['model']} on CIFAR-10: {saved['points']:,} patches of {saved['images']:,} test images, "
+        "n = 1; runs of -aux and -1x1 were not given. The rules are on the page Analysis, and what to keep in mind "
+        "beside the verdicts is on the page What does not hold."
+    )
+    table = verdict_table([read_claim(claim) for claim in saved["claims"]])
+    return [Heading("The paper's sentences about features"), Text(words), table]
 
 
 def wrapped(line: str) -> str:
@@ -77,7 +92,7 @@ def report() -> list[Element]:
 
 def generated() -> str:
     """The part of the page below the comment."""
-    elements = [*vital_signs(), *report()]
+    elements = [*vital_signs(), *verdicts(), *report()]
     text = to_markdown(elements).replace(f"{ROOT}/", "").replace("(figures/", "(figures/results/")
     return "\n".join(map(wrapped, text.splitlines())) + "\n"
 

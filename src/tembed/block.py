@@ -23,7 +23,7 @@ class BlockSteps(NamedTuple):
     ``features``: what the next stage reads, ``(N, out_channels, H, W)``. ``scores``: what every soft-max over the
     classes takes, ``(N, C, H, W)``. ``mixing``: the weights ``p`` of the class vectors, ``(N, C, H, W)``.
     ``embedding``: ``f'``, the mixture of the class vectors, ``(N, value_dim, H, W)``. The last two are None if the
-    scores are not fed back (deep supervision), and ``scores`` as well if patches are not steps at all.
+    scores are not fed back (deep supervision), and ``scores`` as well if patches are not matched at all.
     """
 
     features: Tensor
@@ -150,7 +150,7 @@ class FeatureEmbedding(nn.Module):
 
     Args:
         channels: ``d``, the channels of the input.
-        num_classes: ``C``, the classes that patches are steps to.
+        num_classes: ``C``, the classes that patches are matched to.
         concat: write ``cat[f, f']`` instead of ``conv1x1(f) + f'`` (DN100-Ours-C).
         value_dim: size of the class vectors; by default ``channels``, or 192 with ``concat``.
         norm_before_pool: normalise the input of the score branch (WRN and DN).
