@@ -43,7 +43,7 @@ campaign: $(DEV)
 	PYTHONPATH=tests $(BIN)/python tests/campaign/mutated_files.py
 	PYTHONPATH=tests $(BIN)/python tests/campaign/kills.py
 
-# The maps of rn26-embed beside their rivals, three seeds of each network: about half an hour. Runs are kept in runs/judge.
+# The maps of rn26-embed beside their rivals, three seeds of each network: 30 to 40 minutes. Runs are kept in runs/judge.
 judge: $(LAB)
 	$(BIN)/tembed grid benchmarks/judge.toml --out runs/judge
 	$(BIN)/tembed judge runs/judge/rn26-embed-parts-* --out runs/judge/report \
