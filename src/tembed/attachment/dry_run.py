@@ -38,7 +38,7 @@ class Layer(NamedTuple):
         return f"{self.name} {self.shape}"
 
     def cells(self) -> tuple[str, ...]:
-        """A row of a table with the columns `COLUMNS`."""
+        """A row of a table with the columns ``COLUMNS``."""
         stride = " x ".join(f"{each:g}" for each in dict.fromkeys(self.stride))
         shape, (height, width) = " x ".join(map(str, self.shape)), self.map_size
         return self.name, shape, str(self.layout), str(self.channels), f"{height}x{width}", stride

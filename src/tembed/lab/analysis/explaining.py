@@ -146,7 +146,7 @@ class Explanation:
     def heat(self, name: str | None = None) -> Floats:
         """A class's smooth heat map on the photograph: ``(H, W)``, NaN outside the box. Default: the head's class.
 
-        It is the map of `best_attribution`, the best of the cheap maps in docs/judge.md. If the network has no map
+        It is the best of the cheap maps in docs/judge.md that the network has. If the network has no map
         that explains the answer, it is the patches' probability.
         """
         label = self._label(name)
