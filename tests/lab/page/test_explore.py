@@ -1,6 +1,7 @@
 """`tembed explore` and `build_page`: which files they write, and what they reuse."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tembed.lab.analysis import maps
 from tembed.lab.analysis.analysis_folder import default_out
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.page.builder import build_page
+from tembed.trained.weights_file import find_weights
 
 
 @pytest.fixture
@@ -59,6 +61,12 @@ def test_only_pages_of_the_same_folder_wait_for_each_other(analysis: Analysis, q
         assert main(line) == InUse.exit_code, "tembed analyze writes this page, too"
         assert main([*line, "--out", "one"]) == InUse.exit_code
         assert main([*line, "--out", "two"]) == 0
+
+
+def test_a_page_elsewhere_leaves_nothing_in_the_usual_folder(analysis: Analysis, quick: Path) -> None:
+    source = shutil.copy(find_weights(analysis.source), quick / "weights.safetensors")
+    assert main(["explore", str(source), "--images-per-class", "2", "--no-network", "--quiet", "--out", "page"]) == 0
+    assert {path.name for path in quick.iterdir()} == {"weights.safetensors", "page"}
 
 
 def test_a_network_that_cannot_be_exported_is_left_out(

@@ -39,7 +39,9 @@ DRAWS = 3
 LEVEL = 0.05
 IDLE = 0.005
 """The block is idle if the cost of f' = 0 is surely below this share of the images."""
-WHEN_IDLE = "try --norm-shortcut or more epochs, or take the patch scores as a reading of the network"
+WHEN_IDLE = (
+    "try more epochs, or --norm-shortcut (-embed networks), or take the patch scores as a reading of the network"
+)
 """What to do about an idle block (docs/vital-signs.md)."""
 
 NO_EMBEDDING, OTHERS, PERMUTED, NO_SHORTCUT = (
