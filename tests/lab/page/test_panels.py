@@ -127,6 +127,12 @@ def test_zooming_to_the_selection_shows_all_of_it_and_back_undoes_it(tab: Tab) -
     tab.run("tembed.page.clearFilters(); tembed.page.select(100); 0")
     press(tab, "#zoom-selection")
     places = np.array([on_screen(tab, p) for p in range(96, 112)])
+    tab.run("tembed.page.map.zoomTo([...Array(640).keys()])")
+    tab.rest()
+    x, y = np.array([on_screen(tab, p) for p in range(640)]).T
+    assert (x < 0).any() or (y < 60).any(), "of many patches, the outermost tenth may lie outside"
+    middle = [np.quantile(x, [0.1, 0.9]) / 880, (np.quantile(y, [0.1, 0.9]) - 60) / 740]
+    assert max(high - low for low, high in middle) == pytest.approx(0.8, abs=0.02)
     assert ((places > [0, 60]) & (places < [880, 800])).all(), "without a filter, the patches of the selected image"
 
 

@@ -4,6 +4,7 @@
 (function (T) {
   const MOVE = 900; // milliseconds of a change of layout
   const FLY = 600;
+  const MANY = 200;
   const NEAR = 9; // pixels around the pointer in which a point counts as hit
 
   const ease = (t) => (t < 0.5 ? 4 * t * t * t : 1 - Math.pow(2 - 2 * t, 3) / 2);
@@ -91,10 +92,11 @@
       this.setCamera(T.camera.fit(this.width, this.height), animated);
     }
 
-    // Shows these patches, all of them and as near as possible.
+    // Shows these patches as near as possible: all of them, or of many all but the outermost tenth on each side.
     zoomTo(list) {
+      const skip = list.length > MANY ? Math.floor(list.length / 10) : 0;
       const [xs, ys] = [0, 1].map((axis) => list.map((p) => this.place(p)[axis]));
-      const ends = (values) => values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [1, 0]);
+      const ends = (values) => [values.sort((a, b) => a - b)[skip], values.at(-1 - skip)];
       const [[left, right], [top, bottom]] = [ends(xs), ends(ys)];
       const near = this.zoomFor(40) * T.camera.fit(this.width, this.height).scale;
       const scale = Math.min(near, (0.8 * this.width) / (right - left), (0.8 * this.height) / (bottom - top));
