@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tembed.block import FeatureEmbedding, half_window, patch_mean
-from tembed.lab.analysis.features import GREY, entropy, patch_picture, patch_span, window_of
+from tembed.lab.analysis.features import PADDING, entropy, patch_picture, patch_span, window_of
 
 
 @pytest.mark.parametrize(("side", "cells"), [(32, 8), (84, 11), (84, 10), (16, 4)])
@@ -32,8 +32,8 @@ def test_a_patch_shows_the_region_of_the_formula_and_is_grey_outside_the_image()
     corner = patch_picture(image, (0, 7), (8, 8), (4, 4))
     assert corner.shape == (16, 16, 3)
     np.testing.assert_array_equal(corner[4:, :8], image[:12, 24:])
-    assert (corner[:4] == GREY).all()
-    assert (corner[:, 8:] == GREY).all()
+    assert (corner[:4] == PADDING).all()
+    assert (corner[:, 8:] == PADDING).all()
     assert patch_span(0, 5, 84 / 11) == (round(-2 * 84 / 11), round(3 * 84 / 11))
 
 

@@ -27,7 +27,7 @@ from tembed.trained.determinism import reproducible
 from tembed.trained.weights_file import AnyNetwork
 
 BATCH = 100
-GREY = 128
+PADDING = 255
 """Colour of a patch outside its image."""
 KIND = "features"
 """Marks a cache file as one of features."""
@@ -133,12 +133,12 @@ def patch_span(index: int, window: int, stride: float, margin: int = 0) -> tuple
 def patch_picture(
     image: UInt8, cell: tuple[int, int], map_size: tuple[int, int], window: tuple[int, int], margin: int = 0
 ) -> UInt8:
-    """The region of ``image (H, W, 3)`` under the patch at the map's ``cell``, grey outside the image."""
+    """The region of ``image (H, W, 3)`` under the patch at the map's ``cell``, white outside the image."""
     (top, bottom), (left, right) = (
         patch_span(index, k, side / cells, margin)
         for index, k, side, cells in zip(cell, window, image.shape[:2], map_size, strict=True)
     )
-    picture = np.full((bottom - top, right - left, 3), GREY, np.uint8)
+    picture = np.full((bottom - top, right - left, 3), PADDING, np.uint8)
     rows = slice(max(0, top), min(image.shape[0], bottom))
     columns = slice(max(0, left), min(image.shape[1], right))
     picture[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left] = image[rows, columns]
