@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import variants  # noqa: F401 - registers the networks
@@ -26,15 +27,17 @@ from tembed.trained.weights_file import load as load_network
 SIDE = 8
 
 
-def measured(run: str) -> dict[str, object]:
+def measured(run: str) -> dict[str, Any]:
     """The share of one run, by chance, and of which patches."""
     network = load_network(run)
     recipe = recipe_of(network)
     test = load(recipe.data, recipe.split, recipe.split_seed).test
     images = sample(test, 40)
+    assert images.part_map is not None
     features = extract_features(network, images)
-    cells = tuple(SIDE * cells // side for cells, side in zip(features.map_size, images.size, strict=True))
-    counts = part_pixels(images.part_map, len(images.parts), features.map_size, cells)
+    (rows, columns), (height, width) = features.map_size, images.size
+    window = SIDE * rows // height, SIDE * columns // width
+    counts = part_pixels(images.part_map, len(images.parts), features.map_size, window)
     has = classes_with_part(test)[leading_part(counts)]
     size, own = has.sum(1), features.labels[features.image_of]
     counted = (size >= 2) & (size < has.shape[1])
@@ -66,10 +69,8 @@ def main() -> None:
         rows = [one for one in found if one["model"] == model]
         shares = [one["share"] for one in rows]
         means = [statistics.fmean(one[key] for one in rows) for key in ("by_chance", "mass_off_the_true_class")]
-        spread = statistics.stdev(shares)
-        print(
-            f"| `{model}` | {len(rows)} | {statistics.fmean(shares):.3f} ± {spread:.3f} | {means[0]:.3f} | {means[1]:.2f} |"
-        )
+        share = f"{statistics.fmean(shares):.3f} ± {statistics.stdev(shares):.3f}"
+        print(f"| `{model}` | {len(rows)} | {share} | {means[0]:.3f} | {means[1]:.2f} |")
 
 
 if __name__ == "__main__":
