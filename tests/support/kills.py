@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from tembed.lab.training.run import Run, without_clock
+from support.clocks import without_clock
+from tembed.lab.training.run import Run
 from tembed.trained.checksummed import checksum, read_checksummed
 
 COMMANDS = {

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from support.clocks import without_clock
 from support.datasets import store_world
 from support.disk import lay_out, snapshot
 from support.grids import MINE
@@ -44,7 +45,7 @@ from tembed.lab.training.feature_cache import Entry
 from tembed.lab.training.initial_weights import read_weights
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.run import Run, save_summary, without_clock
+from tembed.lab.training.run import Run, save_summary
 from tembed.trained.checksummed import checksum, checksummed_bytes, read_checksummed
 from tembed.trained.hub import save_pretrained
 from tembed.trained.predicting import predict

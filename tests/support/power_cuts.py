@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 from torch import nn
 
+from support.clocks import without_clock
 from support.datasets import entries, store_world
 from support.disk import Disk, Journal, lay_out, snapshot
 from support.kills import fingerprint
@@ -33,7 +34,7 @@ from tembed.lab.data.verification import verify
 from tembed.lab.training.checkpoint_files import KIND, Checkpoints
 from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
-from tembed.lab.training.run import Run, save_summary, without_clock
+from tembed.lab.training.run import Run, save_summary
 from tembed.models import registry
 from tembed.models.network import Network
 from tembed.trained.checksummed import read_checksummed

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from support.progress import Said
 from torch import nn
 
 import tembed.trained.weights_file
@@ -95,11 +96,10 @@ def test_saved_names_contain_no_wrapper_prefixes(tmp_path: Path) -> None:
     assert set(unwrapped_names(own.state_dict())) == set(own.state_dict()), "these are the network's own names"
 
 
-def test_images_of_another_size_are_not_evaluated(run: Run, worlds: Path) -> None:
-    with pytest.raises(
-        TembedError, match=r"tiny has images of 16 pixels, and .* on 8: import them again with `size` 8"
-    ):
-        evaluate(run.folder, data="tiny", root=worlds)
+def test_images_of_another_size_are_resized_for_an_evaluation(run: Run, worlds: Path) -> None:
+    said = Said()
+    evaluate(run.folder, data="tiny", root=worlds, progress=said)
+    assert any("images are resized from 16 to 8 pixels, the size of" in line for line in said.lines)
 
 
 def test_an_error_about_an_unknown_source_lists_the_shipped_names(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

@@ -15,17 +15,17 @@ def test_a_bright_cell_is_seen_by_the_patches_that_cover_it(side: int, cells: in
     for row, column in ((0, 0), (cells // 2, 1), (cells - 1, cells - 1)):
         image = np.zeros((side, side, 3), np.uint8)
         middle = int(stride * (row + 0.5)), int(stride * (column + 0.5))
-        image[middle] = 255
+        image[middle] = 200
         f = torch.zeros(1, 1, cells, cells)
         f[0, 0, row, column] = 1
         bright = patch_mean(f, window)[0, 0] > 0
         for i in range(cells):
             for j in range(cells):
                 picture = patch_picture(image, (i, j), (cells, cells), window)
-                assert (picture == 255).any() == bool(bright[i, j]), (row, column, i, j)
+                assert (picture == 200).any() == bool(bright[i, j]), (row, column, i, j)
 
 
-def test_a_patch_shows_the_region_of_the_formula_and_is_grey_outside_the_image() -> None:
+def test_a_patch_shows_the_region_of_the_formula_and_is_white_outside_the_image() -> None:
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     inner = patch_picture(image, (2, 3), (8, 8), (4, 4))
     np.testing.assert_array_equal(inner, image[4:20, 8:24])
