@@ -12,6 +12,7 @@ import pytest
 
 from tembed.lab.analysis.analyzing import Analysis
 from tembed.lab.analysis.effective_fields import EffectiveField, WindowShare
+from tembed.lab.analysis.features import PADDING
 from tembed.lab.page.atlas import make_atlas
 from tembed.lab.page.content import FINE, gram_basis, kept_images, page_content, unit_square
 from tembed.lab.page.encoding import array_script, json_text
@@ -54,8 +55,8 @@ def test_the_spans_cut_the_same_pictures_as_the_analysis(analysis: Analysis) -> 
     for point in (0, 5, 15, 327, 639):
         image, row, column = features.position(point)
         (top, bottom), (left, right) = about["rows"][row], about["columns"][column]
-        grey = np.pad(analysis.images[image], ((16, 16), (16, 16), (0, 0)), constant_values=128)
-        expected = grey[top + 16 : bottom + 16, left + 16 : right + 16]
+        padded = np.pad(analysis.images[image], ((16, 16), (16, 16), (0, 0)), constant_values=PADDING)
+        expected = padded[top + 16 : bottom + 16, left + 16 : right + 16]
         np.testing.assert_array_equal(features.picture(analysis.images, point), expected)
 
 
