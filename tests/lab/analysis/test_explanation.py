@@ -22,7 +22,14 @@ from tembed.images.image_files import fitted
 from tembed.images.pixels import normalised
 from tembed.lab.analysis.attributions import ATTRIBUTIONS
 from tembed.lab.analysis.effective_fields import EffectiveField, Window, WindowShare
-from tembed.lab.analysis.explaining import HOTTEST, AnswerMaps, Explanation, each_explanation, explain
+from tembed.lab.analysis.explaining import (
+    HOTTEST_ACTIVATION,
+    HOTTEST_GRADIENT,
+    AnswerMaps,
+    Explanation,
+    each_explanation,
+    explain,
+)
 from tembed.lab.analysis.explanation_files import write_explanations
 from tembed.lab.analysis.figures import figure, figure_png
 from tembed.lab.analysis.heat_map import FADED, overlay, patch_centres, smooth_map
@@ -142,16 +149,30 @@ def test_explain_draws_the_map_that_was_judged(weights: Path) -> None:
         np.testing.assert_allclose(one.heat(NAMES[label]), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("best", "hottest"), [("softmax x cam", HOTTEST_ACTIVATION), ("softmax x gradient", HOTTEST_GRADIENT)]
+)
+def test_the_colour_scale_is_that_of_the_map(
+    best: str, hottest: float, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Activations, which networks with a frozen backbone have, are a tenth of gradients: on their scale all is dark."""
+    monkeypatch.setattr("tembed.lab.analysis.explaining.best_attribution", lambda network: ATTRIBUTIONS[best])
+    (one,) = explain(load_network(weights), [np.zeros((16, 16, 3), np.uint8)])
+    assert (one.map_name.split(" (")[0], one.hottest) == (best, hottest)
+
+
 def test_all_photographs_have_one_colour_scale() -> None:
     """A photograph whose heat is a quarter as high has the colours of half the scale, which goes by the root."""
     plain = made(np.full((4, 4, 2), 0.5))
-    strong, weak = (answered(plain, maps=np.full((2, 16, 16), HOTTEST * share, np.float32)) for share in (1.0, 0.25))
+    strong, weak = (
+        answered(plain, maps=np.full((2, 16, 16), HOTTEST_GRADIENT * share, np.float32)) for share in (1.0, 0.25)
+    )
     middle, end = weak.overlay()[12, 20], strong.overlay()[12, 20]
     for shown, share in ((middle, 0.5), (end, 1.0)):
         heat = np.full((24, 40), share, np.float32)
         np.testing.assert_array_equal(shown, overlay(plain.photo, heat, 1.0)[12, 20])
     bars = [one.figure().axes[3].get_ylim() for one in (strong, weak)]
-    assert bars[0] == bars[1] == (0, HOTTEST)
+    assert bars[0] == bars[1] == (0, HOTTEST_GRADIENT)
 
 
 # --- head and patches

@@ -23,10 +23,10 @@ from tembed.lab.analysis.heat_map import Box, overlay, smooth_map
 from tembed.lab.data.image_set import ImageSet
 from tembed.trained.weights_file import AnyNetwork, Loadable, as_network, name_of
 
-HOTTEST, POWER = 200.0, 0.5
-"""Colour scale of maps of the answer: its end, and the power of it that makes low values visible.
+HOTTEST_GRADIENT, HOTTEST_ACTIVATION, POWER = 200.0, 20.0, 0.5
+"""Colour scale of maps of the answer: its ends, and the power that makes low values visible.
 
-A value is roughly what the logit would gain if every pixel spoke for the class as this one does.
+The mean of a class activation map is a logit. One step of gradients overshoots it, by about ten times at its peaks.
 """
 
 
@@ -34,11 +34,13 @@ A value is roughly what the logit would gain if every pixel spoke for the class 
 class AnswerMaps:
     """Maps that explain the network's answer. ``of``: the map of a class, ``(S, S)``, by its index.
 
-    They are computed when they are asked for, because each class takes a pass backwards through the network.
+    ``hottest``: the end of their colour scale. A map is computed when it is asked for, because each class takes a pass
+    backwards through the network.
     """
 
     name: str
     of: Callable[[int], Floats]
+    hottest: float = HOTTEST_GRADIENT
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Explanation:
     @property
     def hottest(self) -> float:
         """The end of the colour scale of heat maps, the same for all photographs."""
-        return 1.0 if self.answer_maps is None else HOTTEST
+        return 1.0 if self.answer_maps is None else self.answer_maps.hottest
 
     @property
     def power(self) -> float:
@@ -279,7 +281,8 @@ def explain_picture(network: AnyNetwork, picture: Picture) -> Explanation:
             found: Floats = attribution(network, x, torch.tensor([label], device=x.device))[0]
             return found
 
-        answer_maps = AnswerMaps(attribution.name, of)
+        hottest = HOTTEST_GRADIENT if "gradient" in attribution.needs else HOTTEST_ACTIVATION
+        answer_maps = AnswerMaps(attribution.name, of, hottest)
     return Explanation(
         name=picture.name,
         classes=network.description.classes,
