@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-import onnxruntime
 import pytest
 import torch
+from support.onnx import open_session
 
 from tembed.cli.main import main
 from tembed.models.registry import create_model
@@ -28,7 +28,7 @@ def test_export_writes_both_forms(source: Path, tmp_path: Path, capsys: pytest.C
     assert f"{file}: logits; any batch, height, width;" in captured.out
     assert captured.err == ""
     model, images = load(folder), torch.rand(1, 3, 16, 16)
-    found = onnxruntime.InferenceSession(file).run(["logits"], {"images": images.numpy()})[0]
+    found = open_session(file).run(["logits"], {"images": images.numpy()})[0]
     with torch.no_grad():
         torch.testing.assert_close(torch.from_numpy(found), model(images).logits, atol=1e-4, rtol=0)
 

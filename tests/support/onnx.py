@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import onnxruntime
 import torch
@@ -28,6 +29,13 @@ def random_shapes(count: int, smallest: int, largest: int) -> Iterator[tuple[int
     draw = random.Random(0)
     for _ in range(count):
         yield draw.randint(1, 5), 3, draw.randint(smallest, largest), draw.randint(smallest, largest)
+
+
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    """With one thread: two test workers whose threads spin while they wait slow each other down."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options)
 
 
 def run(session: onnxruntime.InferenceSession, images: Tensor) -> dict[str, Tensor]:

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from scipy.special import softmax
 from support.foreign import Plain
+from support.onnx import open_session
 
 import tembed
 from tembed.common.errors import TembedError
@@ -69,7 +69,7 @@ def test_a_described_network_of_ones_own_is_exported_with_its_preprocessing(tmp_
     model = tembed.attach(Plain(), "layer1", 3, example=16, start="paper").eval()
     tembed.describe(model, **(FACTS | {"size": 16}))
     made = tembed.trained.to_onnx(model, tmp_path / "own.onnx")
-    session = onnxruntime.InferenceSession(made.path)
+    session = open_session(made.path)
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["classes"]) == list(FACTS["classes"])
     pixels = PICTURES[:1, :16, :16]

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import onnxruntime
 import pytest
 import torch
 from support.foreign import Plain, timm_model
-from support.onnx import MEAN, STD, check_agreement, random_shapes, run, seasoned
+from support.onnx import MEAN, STD, check_agreement, open_session, random_shapes, run, seasoned
 
 from tembed.attachment.attaching import attach
 from tembed.lab.training.loop import train
@@ -24,7 +23,7 @@ def test_a_convolutional_network_keeps_its_free_image_size(tmp_path: Path) -> No
     seasoned(model, 64)
     made = to_onnx(model, tmp_path / "x.onnx", example=64, classes=CLASSES, mean=MEAN, std=STD)
     assert (made.free, made.outputs) == (("batch", "height", "width"), ("logits", "scores", "mixing"))
-    session = onnxruntime.InferenceSession(made.path)
+    session = open_session(made.path)
     for number, shape in enumerate(random_shapes(4, 33, 96)):
         check_agreement(model, session, torch.rand(shape, generator=torch.Generator().manual_seed(number)))
 
@@ -36,7 +35,7 @@ def test_a_transformer_keeps_its_only_image_size(tmp_path: Path) -> None:
     seasoned(model, 32)
     made = to_onnx(model, tmp_path / "x.onnx", example=32, classes=CLASSES, mean=MEAN, std=STD)
     assert (made.free, made.outputs) == (("batch",), ("logits", "scores", "mixing"))
-    session = onnxruntime.InferenceSession(made.path)
+    session = open_session(made.path)
     assert session.get_inputs()[0].shape == ["batch", 3, 32, 32]
     for batch in (1, 4):
         check_agreement(model, session, torch.rand(batch, 3, 32, 32))
@@ -51,7 +50,7 @@ def test_a_network_that_resizes_its_images_is_exported_for_one_size(side: int, t
     seasoned(model, side)
     made = to_onnx(model, tmp_path / "x.onnx", example=side, classes=CLASSES, mean=MEAN, std=STD)
     assert made.free == ("batch",)
-    session = onnxruntime.InferenceSession(made.path)
+    session = open_session(made.path)
     for batch in (1, 3):
         check_agreement(model, session, torch.rand(batch, 3, side, side))
 
@@ -66,7 +65,7 @@ def test_a_run_on_frozen_features_exports_and_saves_like_any_other(
     made = to_onnx(trained.folder, tmp_path / "x.onnx")
     assert made.outputs == ("logits", "scores", "mixing")
     images = torch.rand(2, 3, 8, 12)
-    found = run(onnxruntime.InferenceSession(made.path), images)
+    found = run(open_session(made.path), images)
     save_pretrained(load(trained.folder), tmp_path / "hub")
     again = load(tmp_path / "hub")
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in again.description.normalisation)
