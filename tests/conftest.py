@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 from support.chromium import find_browser
+from support.fixtures import quick_analysis as quick_analysis
 from support.fixtures import use_worlds as use_worlds
 from support.fixtures import worlds as worlds
 

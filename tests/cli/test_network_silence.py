@@ -12,6 +12,7 @@ import pytest
 from support.datasets import store_world
 from support.grids import ONE
 from support.layouts import class_folders, write_folder
+from support.quick import PROGRAM as QUICK_PROGRAM
 
 from tembed.cli import cmd_data
 from tembed.cli.main import COMMANDS
@@ -52,12 +53,10 @@ int connect(int socket, const struct sockaddr *address, socklen_t length) {
 
 With ``WATCH_REFUSE`` in the environment no host is found.
 """
-PROGRAM = """
-import shlex, sys
+LINE_BY_LINE = """
+import shlex
 from tembed.cli.main import main
 from tembed.lab import demo
-from tembed.lab.analysis import analyzing, maps
-maps.EARLY = maps.LATE = analyzing.WORDS = 5  # saves time
 demo.Demo.__init__.__defaults__ = (1, 40, 0, 2, "dots")
 demo.write_analysis = lambda *_, **__: None  # takes long; analyze does it for a network without the block
 for line in sys.argv[1:]:
@@ -133,7 +132,7 @@ def test_no_command_asks_the_network(watch: Path, tmp_path: Path) -> None:
     store_world(tmp_path / "data", "dots", 100, 16)
     write_folder(tmp_path / "pictures", class_folders({"cat": 4, "dog": 4}))
     (tmp_path / "one.toml").write_text(ONE)
-    assert watched(watch, tmp_path, "-c", PROGRAM, *LINES) == []
+    assert watched(watch, tmp_path, "-c", QUICK_PROGRAM + LINE_BY_LINE, *LINES) == []
 
 
 @pytest.mark.process

@@ -26,12 +26,11 @@ def store_photos(folder: Path, count: int) -> None:
 
 @pytest.mark.slow
 def test_photographs_to_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, quick_analysis: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEMBED_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("TEMBED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
     store_photos(tmp_path / "photos", 40)
     assert main(["data", "import", "photos", "--name", "mine"]) == 0
     assert "every image becomes 224x224" in capsys.readouterr().err  # they have no common size

@@ -11,7 +11,6 @@ from support.grids import ONE
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
-from tembed.lab.analysis import maps
 from tembed.lab.demo import Demo, run_demo
 
 TRAIN = ["train", "rn26-embed", "--data", "dots", "--batch-size", "30", "--quiet", "--out", "run"]
@@ -32,14 +31,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(trained: Path, tmp_path: Path, quick_analysis: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a copy of `trained`."""
     monkeypatch.setenv("TEMBED_DATA", str(trained / "data"))
-    monkeypatch.setattr(maps, "EARLY", 5)
-    monkeypatch.setattr(maps, "LATE", 5)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 5)
     here = tmp_path / "here"
     shutil.copytree(trained, here, ignore=shutil.ignore_patterns("data"))
     monkeypatch.chdir(here)

@@ -13,8 +13,9 @@ from tembed.lab.training.run import Run
 
 
 @pytest.mark.slow
-def test_the_demo_ends_with_both_accuracies_and_both_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
+def test_the_demo_ends_with_both_accuracies_and_both_pages(
+    tmp_path: Path, quick_analysis: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store_world(tmp_path / "datasets", "tiny", 200, 16)
     demo, out = Demo(epochs=2, train_images=60, images_per_class=4, data="tiny"), tmp_path / "out"
     *accuracies, caution, analysis, report, page = run_demo(demo, out, root=tmp_path / "datasets").splitlines()

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from support.quick import QUICK
+
 
 @pytest.fixture(scope="session")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -13,6 +15,13 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("datasets")
     store_all(root)
     return root
+
+
+@pytest.fixture
+def quick_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make analyses quick: their files are complete, and their numbers mean little."""
+    for name, value in QUICK.items():
+        monkeypatch.setattr(name, value)
 
 
 @pytest.fixture

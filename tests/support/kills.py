@@ -1,6 +1,6 @@
 """Kill real runs at random moments, resume them, and compare their files with those of an undisturbed run.
 
-The test suite makes six such runs; tests/campaign/kills.py makes hundreds.
+The test suite makes four such runs; tests/campaign/kills.py makes hundreds.
 """
 
 import hashlib

@@ -78,16 +78,8 @@ def weights(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _quick(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(root: Path, quick_analysis: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(root))
-    monkeypatch.setattr(maps, "EARLY", 20)
-    monkeypatch.setattr(maps, "LATE", 20)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
-    monkeypatch.setattr("tembed.lab.claims.half_samples.RESAMPLES", 10)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.COUNT", 2)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.MANY", 3)
 
 
 @pytest.mark.slow
@@ -301,8 +293,6 @@ def test_the_map_keeps_clusters_together_and_repeats_to_the_bit(many: int, monke
     monkeypatch.setattr(maps, "MANY", many)
     monkeypatch.setattr(maps, "EARLY", 40)
     monkeypatch.setattr(maps, "LATE", 40)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
     rng = np.random.default_rng(0)
     label = np.repeat([0, 1, 2], 60)
     points = (rng.normal(size=(180, 70)) + 10 * np.eye(3, 70)[label]).astype(np.float32)

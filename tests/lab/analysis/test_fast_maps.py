@@ -16,11 +16,9 @@ from tembed.lab.report.document import Text
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(quick_analysis: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "EARLY", 20)
     monkeypatch.setattr(maps, "LATE", 20)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
 
 
 def test_a_fast_map_keeps_every_point_beside_its_neighbours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

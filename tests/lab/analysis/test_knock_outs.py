@@ -31,6 +31,7 @@ from tembed.lab.analysis.knock_outs import (
     without_embedding,
 )
 from tembed.lab.data.image_set import ImageSet
+from tembed.models import densenet
 from tembed.models.network import Output
 from tembed.models.registry import create_model
 
@@ -167,6 +168,7 @@ def test_knock_outs_are_those_of_a_loop_over_the_images(
 ) -> None:
     """Every image by itself, with the formulas of the block written out; batches of 11, 11 + 1."""
     monkeypatch.setattr(module, "BATCH", 11)
+    monkeypatch.setattr(densenet, "LAYERS", 3)  # saves time
     images, labels = pictures
     model: Any = warmed(name, images)
     block, seed = model.block, 7

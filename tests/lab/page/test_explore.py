@@ -18,14 +18,9 @@ from tembed.trained.weights_file import find_weights
 
 
 @pytest.fixture
-def quick(analysis: Analysis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def quick(analysis: Analysis, quick_analysis: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An analysis by the command line, in an empty folder, takes seconds."""
     monkeypatch.setenv("TEMBED_DATA", str(Path(analysis.source).parent / "data"))
-    monkeypatch.setattr(maps, "EARLY", 5)
-    monkeypatch.setattr(maps, "LATE", 5)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -19,8 +19,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_analysis")
 def test_a_run_without_a_block_gets_a_report_on_its_units(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: Path,
+    tmp_path: Path,
+    quick_analysis: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("TEMBED_DATA", str(root))
     weights = save_untrained(tmp_path / "w.safetensors", "rn26", "tiny", load("tiny", root=root).test.classes, 16)

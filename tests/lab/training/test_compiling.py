@@ -21,6 +21,7 @@ from tembed.lab.training.compiling import compile_loss
 from tembed.lab.training.step_measures import Measured, MeasuredLoss, measured_loss
 from tembed.loss import EmbeddingLoss
 from tembed.maximizers.bn_relu import BNReLU
+from tembed.models import densenet
 from tembed.models.network import Network
 from tembed.models.registry import create_model, list_models, model_info
 
@@ -76,7 +77,8 @@ def test_a_compiled_network_has_the_gradients_of_the_plain_one(monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", list_models())
-def test_every_network_is_one_graph_with_its_block_and_loss(name: str) -> None:
+def test_every_network_is_one_graph_with_its_block_and_loss(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(densenet, "LAYERS", 3)  # saves time
     measure = measured_loss(create_model(name, num_classes=3, input_size=16), EmbeddingLoss(weight_of(name)))
     torch._dynamo.reset()
     found = torch._dynamo.explain(measure)(torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 0]))

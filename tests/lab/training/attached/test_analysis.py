@@ -8,7 +8,6 @@ from torch import nn
 
 from tembed.cli.main import main
 from tembed.common.errors import TembedError
-from tembed.lab.analysis import maps
 from tembed.lab.analysis.analyzing import Analysis, analyze
 from tembed.lab.analysis.compared_runs import sort_runs
 from tembed.lab.analysis.untrained import untrained
@@ -20,14 +19,7 @@ from tembed.lab.training.loop import train
 from tembed.lab.training.recipe import Recipe
 from tembed.trained.weights_file import load as load_network
 
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maps, "EARLY", 5)
-    monkeypatch.setattr(maps, "LATE", 5)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.POSITIONS", 2)
-    monkeypatch.setattr("tembed.lab.analysis.effective_fields.INSIDES", 3)
-    monkeypatch.setattr("tembed.lab.analysis.analyzing.WORDS", 5)
+pytestmark = pytest.mark.usefixtures("quick_analysis")
 
 
 def analysis_of(name: str, out: Path, *, freeze: bool, baseline: bool) -> Analysis:
