@@ -3,6 +3,7 @@
 import atexit
 import inspect
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -200,6 +201,7 @@ def join_process_group(hardware: Hardware) -> ProcessGroup:
 def _leave_group() -> None:
     """End the threads of the connection, which otherwise may abort a process that ends."""
     if torch.distributed.is_initialized():
+        time.sleep(0.1)  # gloo's threads take Python's lock to free what they sent; destroying would wait for them
         torch.distributed.destroy_process_group()
 
 
