@@ -10,6 +10,7 @@ from support.chromium import Browser, Tab, running
 from support.features import save_untrained
 from support.quick import QUICK
 
+from tembed.lab.analysis import maps
 from tembed.lab.analysis.analyzing import Analysis, analyze
 from tembed.lab.data.parts.world import generate
 from tembed.lab.data.readers.reading import Chunk, Reading
@@ -35,8 +36,11 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     save_untrained(weights, "rn26-embed", "hostile", CLASSES, SIDE)
     save_untrained(folder / "baseline.safetensors", "rn26", "hostile", CLASSES, SIDE)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (QUICK | {"tembed.lab.analysis.analyzing.WORDS": 20}).items():
+        for name, value in QUICK.items():
             patch.setattr(name, value)
+        patch.setattr(maps, "EARLY", 20)  # a map that is spread out
+        patch.setattr(maps, "LATE", 20)
+        patch.setattr("tembed.lab.analysis.analyzing.WORDS", 20)
         found = analyze(weights, baseline=folder / "baseline.safetensors", images_per_class=4, root=folder / "data")
         assert len(found.geometry_maps | found.sprite_maps) == 5  # computes and keeps the maps
         assert len(found.words.sizes) == 20
