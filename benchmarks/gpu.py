@@ -243,8 +243,8 @@ def describe(device: torch.device) -> str:
         name += f", {torch.cuda.device_count()} in this machine, CUDA {torch.version.cuda}"
     versions = []
     for package in ("tembed", "torch", "triton", "lightning-fabric"):
-        try:
-            versions.append(f"{package} {version(package)}")
+        try:  # torch's own says what it was built for, such as +cu128
+            versions.append(f"{package} {torch.__version__ if package == 'torch' else version(package)}")
         except PackageNotFoundError:
             versions.append(f"no {package}")
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"

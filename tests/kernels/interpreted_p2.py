@@ -18,6 +18,10 @@ from tembed.kernels import exact_p2, exact_p2_triton
 from tembed.maximizers.margin import align_margin
 
 module = sys.modules["tembed.maximizers.perturbed"]  # the package has a function of the same name
+# So Triton 3.6's interpreter reads the bound of a loop, an array of one number; later ones do not.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning:triton.runtime.interpreter"
+)
 Results = tuple[Tensor, Tensor, Tensor]  # p, and the gradients for the activations and the margin
 
 

@@ -7,6 +7,8 @@ SciPy has no Satterthwaite error of more than two samples, no power of a t-test,
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tembed.common.extras import needs
 
 LEVEL = 0.05
@@ -47,7 +49,8 @@ def detectable_gap(spread: float, n: int, m: int | None = None, *, freedom: floa
     stats, optimize = needs("scipy.stats"), needs("scipy.optimize")
     df = freedom or (n - 1 if m is None else n + m - 2)
     critical = stats.t.ppf(1 - LEVEL, df)
-    shift = optimize.brentq(lambda shift: stats.nct.sf(critical, df, shift) - POWER, 0, 20 * critical)
+    with np.errstate(divide="ignore"):  # SciPy before 1.14 divides by zero on the way to the right value
+        shift = optimize.brentq(lambda shift: stats.nct.sf(critical, df, shift) - POWER, 0, 20 * critical)
     return float(shift * spread * math.sqrt(1 / n if m is None else 1 / n + 1 / m))
 
 
