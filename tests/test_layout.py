@@ -115,6 +115,18 @@ def test_trained_networks_load_without_modules_that_windows_lacks() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", UNIX_ONLY], check=True)
 
 
+@pytest.mark.process
+def test_loading_and_running_a_network_does_not_import_torchs_compiler() -> None:
+    """It takes longer to import than torch itself."""
+    lines = [
+        "import sys, torch, tembed",
+        "tembed.load('rn26-embed/cifar10')(torch.zeros(1, 3, 32, 32))",
+        "tembed.create_model('rn20', maximizer='perturbed')(torch.zeros(1, 3, 32, 32))",
+        "assert 'torch._dynamo' not in sys.modules",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
 def test_one_module_starts_python_processes() -> None:
     """Each start has to keep the current folder off the path of the new process."""
     ways = ("sys.executable", "ProcessPoolExecutor", "get_context", "multiprocessing.Process", "os.fork", "mp.spawn")

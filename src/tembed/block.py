@@ -273,7 +273,7 @@ def changed_mixing(block: FeatureEmbedding, change: Callable[[Tensor], Tensor]) 
 def initialize(module: nn.Module) -> None:
     """He's normal initialisation (fan-in) for convolutions, and zero biases. The rest keeps torch's initialisation."""
     for child in module.modules():
-        if isinstance(child, nn.Conv2d):
+        if isinstance(child, nn.Conv2d) and not child.weight.is_meta:  # without memory, torch would load its compiler
             nn.init.kaiming_normal_(child.weight, nonlinearity="relu")
             if child.bias is not None:
                 nn.init.zeros_(child.bias)

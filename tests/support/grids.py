@@ -13,7 +13,7 @@ preset = "fast"
 seeds = 2
 data = "tiny"
 model = "rn26-embed"
-epochs = 5
+epochs = 3
 batch_size = 10
 """
 ONE = """

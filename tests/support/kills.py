@@ -1,6 +1,6 @@
 """Kill real runs at random moments, resume them, and compare their files with those of an undisturbed run.
 
-The test suite makes four such runs; tests/campaign/kills.py makes hundreds.
+The test suite makes a few such runs; tests/campaign/kills.py makes hundreds.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from tembed.trained.checksummed import checksum, read_checksummed
 COMMANDS = {
     "block": "rn26-embed --data tiny --preset fast --epochs 3 --batch-size 10 --seed 1",
     "paper": "rn26-aux --data tiny --epochs 2 --train-images 90 --batch-size 9",
-    "sampled": "rn20 --data dots --epochs 2 --train-images 24 --batch-size 6 --maximizer perturbed-sampled",
+    "sampled": "rn20 --data dots --epochs 2 --train-images 12 --batch-size 6 --maximizer perturbed-sampled",
 }
 TIMEOUT = 900
 

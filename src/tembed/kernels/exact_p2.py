@@ -51,9 +51,12 @@ def load() -> ctypes.CDLL | None:
     return KERNEL.load()
 
 
-@torch.compiler.assume_constant_result
 def _is_compiled() -> bool:
     return load() is not None
+
+
+# What torch.compiler.assume_constant_result does, but it also imports torch._dynamo, which takes longer than torch.
+_is_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def has_kernel(a: Tensor) -> bool:

@@ -47,7 +47,8 @@ class Losses(Progress):
 @pytest.mark.process
 @pytest.mark.slow
 def test_two_processes_stopped_and_killed_on_the_way_compute_the_same_as_one(tmp_path: Path, worlds: Path) -> None:
-    """21 steps in batches of 9 and 6: shares of 4 and 5, and of 3 and 3.
+    """21 steps in batches of 9 and 6: shares of 4 and 5, and of 3 and 3. Stopped, then a worker is killed, then all
+    workers lose their launcher, and torchrun resumes the run.
 
     In double precision, because Adam turns the rounding errors of zero gradients into full steps.
     """
@@ -73,9 +74,18 @@ def test_two_processes_stopped_and_killed_on_the_way_compute_the_same_as_one(tmp
     assert Run.open(out).result is None
 
     process = _command(out, worlds)
-    said = process.communicate(timeout=TIMEOUT)[1]
-    assert process.returncode == 0, said
-    assert not _errors(said)
+    _wait_for_steps(process, out)
+    workers = _children(process.pid)
+    process.kill()
+    process.communicate(timeout=TIMEOUT)
+    deadline = time.monotonic() + 60
+    while any(map(_is_alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert Run.open(out).result is None
+    said = _torchrun(worlds, "-m", "tembed", "train", *LINE.split(), "--out", str(out), "--quiet")
+    assert said.count("test accuracy") == 1
+    assert len(json.loads((out / "environment.json").read_text())["starts"]) == 4
 
     run, alone = Run.open(out), train(RECIPE, tmp_path / "alone", hardware=DOUBLE)
     for name in ("loss", "head", "patches", "val_accuracy", "val_head", "val_patches"):
@@ -89,25 +99,6 @@ def test_two_processes_stopped_and_killed_on_the_way_compute_the_same_as_one(tmp
     said = summary(run)["environment"]
     assert (said["accelerator"], said["devices"], said["nodes"], said["strategy"]) == ("cpu", 2, 1, "ddp")
     assert (said["precision"], said["compiled"]) == ("64-true", False)
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_a_run_whose_launcher_is_killed_stops_and_resumes_with_torchrun(tmp_path: Path, worlds: Path) -> None:
-    out = tmp_path / "run"
-    process = _command(out, worlds)
-    _wait_for_steps(process, out)
-    workers = _children(process.pid)
-    process.kill()
-    process.communicate(timeout=TIMEOUT)
-    deadline = time.monotonic() + 60
-    while any(map(_is_alive, workers)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert Run.open(out).result is None
-    said = _torchrun(worlds, "-m", "tembed", "train", *LINE.split(), "--out", str(out), "--quiet")
-    assert said.count("test accuracy") == 1
-    assert len(json.loads((out / "environment.json").read_text())["starts"]) == 2
 
 
 SCRIPT = """

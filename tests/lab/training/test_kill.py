@@ -11,7 +11,7 @@ from support.kills import COMMANDS, TIMEOUT, Reference, fingerprint, finish, sta
 
 pytestmark = pytest.mark.process
 
-KILLS = {"block": (2, 1), "paper": (1,), "sampled": (1,)}  # how often each of the four runs is killed
+KILLS = {"block": 2, "paper": 1, "sampled": 1}  # how often each run is killed
 
 Alone = Callable[[str], Reference]
 
@@ -30,28 +30,25 @@ def alone(tmp_path_factory: pytest.TempPathFactory, worlds: Path) -> Alone:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [(name, n) for name in KILLS for n in range(len(KILLS[name]))])
-def test_four_runs_killed_at_random_moments(name: str, number: int, alone: Alone, tmp_path: Path) -> None:
-    most = KILLS[name][number]
-    kills = alone(name).killed(tmp_path / "run", random.Random(f"{name} {number}"), most)
+@pytest.mark.parametrize("name", KILLS)
+def test_runs_killed_at_random_moments(name: str, alone: Alone, tmp_path: Path) -> None:
+    kills = alone(name).killed(tmp_path / "run", random.Random(name), KILLS[name])
     assert kills >= 1, "the run was over before it was killed"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_stopped_run_saves_and_resumes_from_that_step(
-    number: int, alone: Alone, tmp_path: Path, worlds: Path
-) -> None:
+def test_a_run_that_is_stopped_three_times_saves_and_resumes(alone: Alone, tmp_path: Path, worlds: Path) -> None:
     out = tmp_path / "run"
-    process = start(COMMANDS["paper"], out, worlds)
-    while not starts(out):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 128 + number
-    assert "run the same command again" in said
-    assert (out / "checkpoints" / "newest.safetensors").exists()
-    assert not (out / "result.json").exists()
+    for count, number in enumerate((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), 1):
+        process = start(COMMANDS["paper"], out, worlds)
+        while starts(out) < count:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 128 + number
+        assert "run the same command again" in said
+        assert (out / "checkpoints" / "newest.safetensors").exists()
+        assert not (out / "result.json").exists()
     finish(start(COMMANDS["paper"], out, worlds))
     assert fingerprint(out) == alone("paper").left
