@@ -91,7 +91,8 @@ def readme_rows() -> list[list[str]]:
     purities = [f"{each['value']['value']:.3f}" for each in (plain, separation)]
     maximizers = ("entropic-8epochs-13000images-0-7cba5878", "perturbed-8epochs-13000images-0-7d99fd88")
     rn20 = [result(f"rn20-cifar10-paper-{name}") for name in (*maximizers, "8epochs-13000images-0-f5c1d0b5")]
-    assert [run["recipe"]["maximizer"] for run in rn20] == ["entropic", "perturbed", "bn-relu"]
+    rn20.append(result("maximizers/rn20-cifar10-paper-bn-entropic-8epochs-13000images-0-e7ac14d0"))
+    assert [run["recipe"]["maximizer"] for run in rn20] == ["entropic", "perturbed", "bn-relu", "bn-entropic"]
     holds, unclear = verdicts["holds"], verdicts["unclear"]
     assert not verdicts["does not hold"]
     return [

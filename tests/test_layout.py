@@ -121,7 +121,6 @@ def test_loading_and_running_a_network_does_not_import_torchs_compiler() -> None
     lines = [
         "import sys, torch, tembed",
         "tembed.load('rn26-embed/cifar10')(torch.zeros(1, 3, 32, 32))",
-        "tembed.create_model('rn20', maximizer='perturbed')(torch.zeros(1, 3, 32, 32))",
         "assert 'torch._dynamo' not in sys.modules",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

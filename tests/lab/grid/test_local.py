@@ -375,9 +375,9 @@ def test_an_estimate_is_for_the_device_of_the_workers(
     monkeypatch.setattr("tembed.lab.grid.preview.image_side", lambda recipe, epoch, side: side)
     line = ["grid", str(mine), "--dry-run", "--threads", "1", "--out", str(tmp_path / "runs")]
     assert main(line) == 0
-    assert "about 21.7 min of work left, 10.8 min with 2 runs at a time (cuda, 1 thread per run" in (
+    assert "about 13.0 min of work left, 6.5 min with 2 runs at a time (cuda, 1 thread per run" in (
         capsys.readouterr().out
-    )  # two runs of 5 epochs of 130 images
+    )  # two runs of 3 epochs of 130 images
     assert main([*line, "--engine", "ray"]) == 0
     assert main([*line, "--engine", "ray", "--gpus", "1"]) == 0
     assert measured == ["cuda", "cpu", "cuda"]
