@@ -83,7 +83,7 @@ class ProcessGroup:
 
     def clip_gradients(self, model: Any, optimizer: Any, norm: float) -> None:
         """Scale the gradients of the wrapped model down to this global norm, if theirs is larger."""
-        nn.utils.clip_grad_norm_(model.parameters(), norm)
+        nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
 
     def batch_means(self, means: Tensor, share: float, stop: bool) -> Tensor:
         """Means over the whole batch, from those over the share of it that this process has seen.
