@@ -86,8 +86,9 @@ def test_results_are_reproducible_to_the_bit() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_nan_and_infinity_propagate() -> None:
-    x = channels_last(4, 8, 3, 3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nan_and_infinity_propagate(dtype: torch.dtype) -> None:
+    x = channels_last(4, 8, 3, 3).to(dtype)
     x[1, 2, 0, 0], x[0, 5, 1, 1] = float("nan"), float("inf")
     y = module(8)(x)
     assert y[:, 2].isnan().all()
@@ -123,7 +124,7 @@ def test_one_value_per_channel_raises_torchs_error() -> None:
 def test_results_are_the_same_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     x, g = channels_last(8, 16, 4, 4), channels_last(8, 16, 4, 4, seed=1)
     fused = outcome(module(16), x, g)
-    monkeypatch.setattr(kernel, "load", lambda: None)
+    monkeypatch.setattr(kernel, "load", lambda dtype: None)
     plain = outcome(module(16), x, g)
     for name in fused:
         torch.testing.assert_close(fused[name], plain[name], atol=2e-5, rtol=1e-4)
@@ -189,16 +190,41 @@ def test_double_backward_equals_torch_in_double(training: bool) -> None:
         assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
 
 
-def test_autocast_passes_bfloat16_through() -> None:
-    x, bn = channels_last(4, 8, 3, 3), module(8)
-    single = bn(x).detach()
-    with torch.autocast("cpu", torch.bfloat16):
-        assert not bn.has_kernel(x)
-        leaf = x.bfloat16().requires_grad_()
-        y = bn(leaf)
-        y.sum().backward()
-    assert y.dtype == leaf.grad.dtype == torch.bfloat16
-    torch.testing.assert_close(y.float(), single, atol=0.1, rtol=0.1)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(16, 64, 9, 7), (3, 7, 5, 5), (2, 37, 1, 6), (70, 12, 8, 8)])
+def test_bfloat16_under_autocast_is_rounded_once(shape: tuple[int, ...], threads: int) -> None:
+    """Against torch in double on the same numbers: each result is off by no more than its own rounding."""
+    x, g = channels_last(*shape, mean=2.0).bfloat16(), channels_last(*shape, seed=1).bfloat16()
+    bn, before = module(shape[1]), torch.get_num_threads()
+    exact = in_double(bn)
+    torch.set_num_threads(threads)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert bn.has_kernel(x), "the kernel does not accept this map"
+            ours = outcome(bn, x, g)
+    finally:
+        torch.set_num_threads(before)
+    theirs = outcome(exact, x.double(), g.double())
+    assert {name: value.dtype for name, value in ours.items() if name in "xy"} == dict.fromkeys("xy", torch.bfloat16)
+    for name, value in ours.items():
+        rounding = 2**-8 * theirs[name].abs() if name in "xy" else 0.0
+        error = (value.double() - theirs[name]).abs() - rounding
+        assert error.max() <= 3e-6 * theirs[name].double().abs().max(), (name, error.max())
+
+
+def test_bfloat16_rounds_as_torch_does() -> None:
+    """With no mean, no bias and a variance of one, each positive value passes unchanged: NaN, inf and ties included."""
+    values = torch.randint(0, 2**31, (1, 1, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    values[..., :32] = values[..., :32] & ~0xFFFF | 0x8000  # halfway between two numbers
+    y = values.view(torch.float32)
+    scale, shift = torch.ones(1), torch.zeros(1)
+    x = y.bfloat16().contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(kernel.forward(x, scale, shift), x, rtol=0, atol=0, equal_nan=True)
+    one = torch.ones_like(x)
+    for value in y.flatten()[:256]:
+        expected = value.bfloat16().expand_as(one)
+        found = kernel.forward(one, torch.zeros(1), value[None])
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,14 @@ FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno
 class Kernel:
     """A C file of ``csrc``: its struct, which is every function's first argument, and the types of the others.
 
-    The file exports the size of the struct as ``tembed_NAME_struct_bytes``.
+    The file exports the size of the struct as ``tembed_NAME_struct_bytes``. One file can be compiled in several forms,
+    which differ in ``flags``.
     """
 
     name: str
     struct: type[ctypes.Structure]
     functions: Mapping[str, Sequence[type]]
+    flags: tuple[str, ...] = ()
 
     def load(self) -> ctypes.CDLL | None:
         """The compiled library, or None (with one warning) if it cannot be built; the caller uses its plain form."""
@@ -42,7 +44,7 @@ def _load(kernel: Kernel) -> ctypes.CDLL | None:
     # Torch has already loaded an OpenMP runtime, which resolves the kernel's symbols. A second runtime would conflict.
     for openmp in (("-fopenmp",), ()):
         try:
-            with compiled(source, FLAGS + openmp) as path:
+            with compiled(source, FLAGS + kernel.flags + openmp) as path:
                 return _declare(ctypes.CDLL(str(path)), kernel)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reasons.append(_reason(error))
@@ -117,11 +119,12 @@ class Map(Floats):
         return x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
 
 
-def is_map(x: Tensor) -> bool:
-    """Whether a tensor is a channels-last float32 map on the CPU, which the kernels read."""
-    return x.dtype == torch.float32 and x.device.type == "cpu" and Map.has_layout(x)
+class HalfMap(Map):
+    """A channels-last bfloat16 map on the CPU."""
+
+    dtype = torch.bfloat16
 
 
 def is_eager_mode() -> bool:
-    """Whether operations run one by one as written: not traced, compiled or autocast."""
-    return not (torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"))
+    """Whether operations run one by one as written: not traced or compiled."""
+    return not (torch.compiler.is_compiling() or torch.jit.is_tracing())

@@ -1,6 +1,7 @@
-"""Batch normalisation and ReLU of a channels-last map in float32, with the gradient, in one kernel (``bn_relu.c``).
+"""Batch normalisation and ReLU of a channels-last map, with the gradient, in one kernel (``bn_relu.c``).
 
-The kernel reads and writes the map half as often as torch's two operations.
+The map is float32, or bfloat16 under autocast; parameters, statistics and arithmetic are float32. The kernel reads and
+writes the map half as often as torch's two operations.
 """
 
 import ctypes
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tembed.kernels.autograd import torch_gradients, wants_double_backward
-from tembed.kernels.build import Doubles, Floats, Kernel, Map, is_eager_mode, is_map
+from tembed.kernels.build import Doubles, Floats, HalfMap, Kernel, Map, is_eager_mode
 
 VALUES_PER_THREAD = 16384
 """Each further thread needs this many values of a map to be worthwhile."""
@@ -28,16 +29,19 @@ class MapLayout(ctypes.Structure):
     )
 
 
-_SCRATCH = (Doubles, Floats)
-KERNEL = Kernel(
-    "bn_relu",
-    MapLayout,
-    {
-        "tembed_bn_statistics": (Map, *_SCRATCH, Floats, Floats),
-        "tembed_bn_relu": (Map, Floats, Floats, Map),
-        "tembed_bn_relu_backward": (Map, Map, *[Floats] * 4, *_SCRATCH, Floats, Map, Floats, Floats),
-    },
-)
+def _kernel(map_type: type[Map], *flags: str) -> Kernel:
+    scratch = (Doubles, Floats)
+    functions = {
+        "tembed_bn_statistics": (map_type, *scratch, Floats, Floats),
+        "tembed_bn_relu": (map_type, Floats, Floats, map_type),
+        "tembed_bn_relu_backward": (map_type, map_type, *[Floats] * 4, *scratch, Floats, map_type, Floats, Floats),
+    }
+    return Kernel("bn_relu", MapLayout, functions, flags)
+
+
+KERNEL = _kernel(Map)
+KERNELS = {torch.float32: KERNEL, torch.bfloat16: _kernel(HalfMap, "-DBFLOAT16")}
+"""The kernel for each type of map."""
 
 
 class Affine(NamedTuple):
@@ -49,14 +53,15 @@ class Affine(NamedTuple):
     invstd: Tensor
 
 
-def load() -> ctypes.CDLL | None:
-    """The compiled kernel, or None without a compiler."""
-    return KERNEL.load()
+def load(dtype: torch.dtype = torch.float32) -> ctypes.CDLL | None:
+    """The compiled kernel for maps of a type, or None if there is none or no compiler."""
+    kernel = KERNELS.get(dtype)
+    return None if kernel is None else kernel.load()
 
 
-def loaded() -> ctypes.CDLL:
-    """The compiled kernel. Call this only where `has_kernel` is true."""
-    library = load()
+def loaded(x: Tensor) -> ctypes.CDLL:
+    """The compiled kernel for a map. Call this only where `has_kernel` is true."""
+    library = load(x.dtype)
     assert library is not None
     return library
 
@@ -70,8 +75,8 @@ def uses_batch_statistics(bn: nn.BatchNorm2d) -> bool:
 def has_kernel(bn: nn.BatchNorm2d, x: Tensor) -> bool:
     """Whether the kernel computes ``relu(bn(x))``."""
     # With one value per channel there is no variance: torch raises the error.
-    takes = is_eager_mode() and uses_batch_statistics(bn) and is_map(x) and x.numel() > x.shape[1]
-    return takes and load() is not None
+    is_map = x.device.type == "cpu" and Map.has_layout(x) and x.numel() > x.shape[1]
+    return is_eager_mode() and uses_batch_statistics(bn) and is_map and load(x.dtype) is not None
 
 
 def torch_bn_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -119,15 +124,15 @@ def normalize_by(bn: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: int)
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel."""
     layout, *scratch = _prepare(x)
-    mean, variance = x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
-    loaded().tembed_bn_statistics(layout, x, *scratch, mean, variance)
+    mean, variance = x.new_empty(2, x.shape[1], dtype=torch.float32)
+    loaded(x).tembed_bn_statistics(layout, x, *scratch, mean, variance)
     return mean, variance
 
 
 def forward(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """``relu(x * scale + shift)``."""
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    loaded().tembed_bn_relu(_layout(x), x, scale, shift, y)
+    loaded(x).tembed_bn_relu(_layout(x), x, scale, shift, y)
     return y
 
 
@@ -136,10 +141,10 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients for the map, the scale gamma and the bias, where the statistics are those of the map itself."""
     layout, *scratch = _prepare(x)
-    line = x.new_empty(2 * x.shape[1])
+    line = mean.new_empty(2 * x.shape[1])
     dx, dgamma, dbeta = torch.empty_like(x), torch.empty_like(mean), torch.empty_like(mean)
     g = g.contiguous(memory_format=torch.channels_last)
-    loaded().tembed_bn_relu_backward(layout, x, g, mean, scale, shift, invstd, *scratch, line, dx, dgamma, dbeta)
+    loaded(x).tembed_bn_relu_backward(layout, x, g, mean, scale, shift, invstd, *scratch, line, dx, dgamma, dbeta)
     return dx, dgamma, dbeta
 
 
@@ -153,4 +158,4 @@ def _prepare(x: Tensor) -> tuple[MapLayout, Tensor, Tensor]:
     """The layout, and each thread's scratch memory for sums, in float64 and in float32."""
     layout = _layout(x)
     size = layout.threads * 2 * layout.channels
-    return layout, x.new_empty(size, dtype=torch.float64), x.new_empty(size)
+    return layout, x.new_empty(size, dtype=torch.float64), x.new_empty(size, dtype=torch.float32)

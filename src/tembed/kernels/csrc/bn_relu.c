@@ -1,5 +1,6 @@
-/* Batch normalisation and ReLU in float32, fused, on channels-last maps: each pixel is a row of C numbers.
+/* Batch normalisation and ReLU, fused, on channels-last maps: each pixel is a row of C numbers.
  *
+ * The maps are float32, or bfloat16 if BFLOAT16 is defined. All else, and all arithmetic, is float32.
  * Forward reads x twice and writes y once. Backward reads x and g twice and writes dx once. Whether the ReLU was open
  * is recomputed from x.
  * A thread takes a contiguous range of pixels and walks it one pixel at a time. Several pixels at a time would save
@@ -19,17 +20,39 @@ typedef struct {
 
 const int64_t tembed_bn_relu_struct_bytes = sizeof(map_layout);
 
+#ifdef BFLOAT16
+typedef uint16_t number;
+
+static inline float load(number x) {
+    union { uint32_t bits; float value; } wide = {.bits = (uint32_t)x << 16};
+    return wide.value;
+}
+
+/* Rounds to the nearest, ties to even. NaN stays NaN. */
+static inline number store(float x) {
+    union { float value; uint32_t bits; } wide = {.value = x};
+    uint32_t rounded = (wide.bits + 0x7fff + (wide.bits >> 16 & 1)) >> 16;
+    return (number)(x != x ? 0x7fc0 : rounded);
+}
+#else
+typedef float number;
+
+static inline float load(number x) { return x; }
+
+static inline number store(float x) { return x; }
+#endif
+
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t first_pixel(const map_layout *s, int thread) { return s->pixels * thread / s->threads; }
 
 /* Add the sums of x - base and of its square to a and b. */
-static void add_pixels(const float *restrict x, const float *restrict base, int64_t pixels, int64_t C,
+static void add_pixels(const number *restrict x, const number *restrict base, int64_t pixels, int64_t C,
                        float *restrict a, float *restrict b) {
     for (int64_t r = 0; r < pixels; r++, x += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
-            float p = x[c] - base[c];
+            float p = load(x[c]) - load(base[c]);
             a[c] += p;
             b[c] += p * p;
         }
@@ -39,38 +62,38 @@ static void add_pixels(const float *restrict x, const float *restrict base, int6
 static inline float passed(float x, float g, float scale, float shift) { return x * scale + shift > 0 ? g : 0.0f; }
 
 /* Add the sums of the passed gradient and of its product with x - mean to a and b. */
-static void add_gradients(const float *restrict x, const float *restrict g, const float *restrict mean,
+static void add_gradients(const number *restrict x, const number *restrict g, const float *restrict mean,
                           const float *restrict scale, const float *restrict shift, int64_t pixels, int64_t C,
                           float *restrict a, float *restrict b) {
     for (int64_t r = 0; r < pixels; r++, x += C, g += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
-            float p = passed(x[c], g[c], scale[c], shift[c]);
+            float v = load(x[c]), p = passed(v, load(g[c]), scale[c], shift[c]);
             a[c] += p;
-            b[c] += p * (x[c] - mean[c]);
+            b[c] += p * (v - mean[c]);
         }
 }
 
 static inline float relu(float z) { return z < 0 ? 0.0f : z; } /* written so that NaN stays NaN */
 
 /* y = relu(x * scale + shift). */
-static void normalize_pixels(const float *restrict x, const float *restrict scale, const float *restrict shift,
-                             int64_t pixels, int64_t C, float *restrict y) {
+static void normalize_pixels(const number *restrict x, const float *restrict scale, const float *restrict shift,
+                             int64_t pixels, int64_t C, number *restrict y) {
     for (int64_t r = 0; r < pixels; r++, x += C, y += C)
 #pragma omp simd
-        for (int64_t c = 0; c < C; c++) y[c] = relu(x[c] * scale[c] + shift[c]);
+        for (int64_t c = 0; c < C; c++) y[c] = store(relu(load(x[c]) * scale[c] + shift[c]));
 }
 
 /* dx = scale * passed g + (x - mean) slope + offset. */
-static void differentiate_pixels(const float *restrict x, const float *restrict g, const float *restrict mean,
+static void differentiate_pixels(const number *restrict x, const number *restrict g, const float *restrict mean,
                                  const float *restrict scale, const float *restrict shift,
                                  const float *restrict slope, const float *restrict offset, int64_t pixels, int64_t C,
-                                 float *restrict dx) {
+                                 number *restrict dx) {
     for (int64_t i = 0; i < pixels * C; i += C)
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
-            float d = passed(x[i + c], g[i + c], scale[c], shift[c]) * scale[c];
-            dx[i + c] = d + ((x[i + c] - mean[c]) * slope[c] + offset[c]);
+            float v = load(x[i + c]), d = passed(v, load(g[i + c]), scale[c], shift[c]) * scale[c];
+            dx[i + c] = store(d + ((v - mean[c]) * slope[c] + offset[c]));
         }
 }
 
@@ -88,7 +111,7 @@ static void reduce_threads(const map_layout *s, double *sums) {
 }
 
 /* Mean and biased variance of each channel. Scratch: threads * 2 C doubles in sums, as many floats in spans. */
-void tembed_bn_statistics(const map_layout *s, const float *x, double *sums, float *spans, float *mean,
+void tembed_bn_statistics(const map_layout *s, const number *x, double *sums, float *spans, float *mean,
                           float *variance) {
     int64_t C = s->channels;
     memset(sums, 0, s->threads * 2 * C * sizeof(double));
@@ -105,13 +128,13 @@ void tembed_bn_statistics(const map_layout *s, const float *x, double *sums, flo
     reduce_threads(s, sums);
     for (int64_t c = 0; c < C; c++) {
         double m = sums[c] / s->pixels, square = sums[C + c] / s->pixels - m * m;
-        mean[c] = (float)(x[c] + m);
+        mean[c] = (float)(load(x[c]) + m);
         variance[c] = square < 0 ? 0.0f : (float)square;
     }
 }
 
 /* y = relu(x * scale + shift). */
-void tembed_bn_relu(const map_layout *s, const float *x, const float *scale, const float *shift, float *y) {
+void tembed_bn_relu(const map_layout *s, const number *x, const float *scale, const float *shift, number *y) {
     int64_t C = s->channels;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int t = 0; t < s->threads; t++) {
@@ -121,7 +144,7 @@ void tembed_bn_relu(const map_layout *s, const float *x, const float *scale, con
 }
 
 /* The sums over all pixels of the passed gradient, and of its product with x - mean, into the first 2 C of sums. */
-static void sum_gradients(const map_layout *s, const float *x, const float *g, const float *mean, const float *scale,
+static void sum_gradients(const map_layout *s, const number *x, const number *g, const float *mean, const float *scale,
                           const float *shift, double *sums, float *spans) {
     int64_t C = s->channels;
     memset(sums, 0, s->threads * 2 * C * sizeof(double));
@@ -152,9 +175,9 @@ static void finish_sums(const map_layout *s, const double *sums, const float *sc
 }
 
 /* The gradients of relu(bn(x)) for x, gamma and beta, given the gradient g of the output. Scratch as in tembed_bn_statistics; line: 2 C floats. */
-void tembed_bn_relu_backward(const map_layout *s, const float *x, const float *g, const float *mean,
+void tembed_bn_relu_backward(const map_layout *s, const number *x, const number *g, const float *mean,
                              const float *scale, const float *shift, const float *invstd, double *sums, float *spans,
-                             float *line, float *dx, float *dgamma, float *dbeta) {
+                             float *line, number *dx, float *dgamma, float *dbeta) {
     int64_t C = s->channels;
     sum_gradients(s, x, g, mean, scale, shift, sums, spans);
     finish_sums(s, sums, scale, invstd, dgamma, dbeta, line, line + C);
