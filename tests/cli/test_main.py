@@ -9,6 +9,8 @@ import pytest
 from tembed.cli import main as command_line
 from tembed.cli.main import COMMANDS, main, split_plugins, with_flags
 from tembed.common.errors import TembedError
+from tembed.models.registry import list_models, model_info
+from tembed.paper import PARAMETERS
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +39,9 @@ def test_models_prints_table_1_beside_the_paper(capsys: pytest.CaptureFixture[st
     assert "977,872 + 516C" in out
     assert "0.98M + 516C" in out
     assert "differs" not in out
+    named = [line.split()[0] for line in out.splitlines() if line and not line.startswith(("model ", "not in Table 1"))]
+    assert sorted(named) == list_models()
+    assert all(model_info(name).about for name in named if name not in PARAMETERS)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tembed.cli.options import read_options
 
 @dataclass(frozen=True)
 class Models:
-    """Print the parameter count of every network of Table 1 (C classes) beside the paper's number."""
+    """Print the parameters of every network of Table 1 (C classes) beside the paper's number, and name the others."""
 
     stages: bool = False
     """print the channels and the reduction of every stage instead (appendix A)"""
@@ -15,6 +15,8 @@ class Models:
 
 def print_parameters() -> int:
     from tembed.models.parameter_counts import parameter_table
+    from tembed.models.registry import list_models, model_info
+    from tembed.paper import PARAMETERS
 
     print(f"{'model':<16} {'paper':<13} {'parameters':>18}   {'Table 1':>14}")
     disagreements = 0
@@ -24,9 +26,10 @@ def print_parameters() -> int:
         verdict = "" if row.agrees else "   differs"
         disagreements += not row.agrees
         print(f"{row.name:<16} {row.label:<13} {counted:>18}   {printed:>14}{verdict}")
-    print(f"{'rn20':<16} {'(ablation)':<13} the 3-stage network for comparing maximizers, not in Table 1")
-    print(f"{'rn26-1x1':<16} {'(control)':<13} rn26 with only the 1x1 convolution of the block's shortcut")
-    print(f"{'rn26-embed-local':<16} {'(ours)':<13} rn26-embed whose patches see 19 x 19 pixels instead of 43 x 43")
+    print("\nnot in Table 1:")
+    for name in list_models():
+        if name not in PARAMETERS:
+            print(f"{name:<17} {model_info(name).about}".rstrip())
     return 1 if disagreements else 0
 
 

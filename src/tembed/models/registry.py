@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ class ModelInfo:
     ``build``: called as ``build(num_classes, input_size, **options)``. ``label``: what reports call it; by default the
     paper's label if the network is in Table 1. ``block``: "embed" (`FeatureEmbedding`), "aux" (`DeepSupervision`) or
     None. ``options``: what `create_model` accepts besides the constants of the maximizer. ``defaults``: values of
-    options that override those of the dataset.
+    options that override those of the dataset. ``about``: what `tembed models` says of a network that is not in
+    Table 1.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ModelInfo:
     block: str | None = None
     options: tuple[str, ...] = ()
     defaults: dict[str, Any] = field(default_factory=dict)
+    about: str = ""
 
     @property
     def has_block(self) -> bool:
@@ -61,6 +63,7 @@ def register_model(
     block: str | None = "auto",
     options: tuple[str, ...] = (),
     defaults: Mapping[str, Any] | None = None,
+    about: str = "",
 ) -> None:
     """Make a network known to `create_model`; the arguments are the fields of `ModelInfo`.
 
@@ -74,7 +77,7 @@ def register_model(
     if block not in ("auto", "embed", "aux", None):
         raise TembedError(f"`block` is {block!r}; it must be 'auto', 'embed', 'aux' or None")
     label = label or LABELS.get(name)
-    _ENTRIES[name] = ModelInfo(name, build, label, block, tuple(options), dict(defaults or {}))
+    _ENTRIES[name] = ModelInfo(name, build, label, block, tuple(options), dict(defaults or {}), about)
 
 
 def list_models() -> list[str]:
@@ -90,7 +93,7 @@ def model_info(name: str) -> ModelInfo:
         return ModelInfo(str(parsed), _not_registered, None, block, FOREIGN_OPTIONS if block == "embed" else ())
     info = _ENTRIES[canonical_name(name)]
     if info.block == "auto":
-        info = ModelInfo(info.name, info.build, info.label, _find_block(info), info.options, info.defaults)
+        info = replace(info, block=_find_block(info))
         _ENTRIES[info.name] = info
     return info
 

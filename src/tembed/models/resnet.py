@@ -106,13 +106,20 @@ def resnet(
     return Network(stem, stages, embedding, last, 256, num_classes)
 
 
-register_model("rn20", partial(resnet, units=2, four_stages=False), block=None, options=("maximizer",))
+register_model(
+    "rn20",
+    partial(resnet, units=2, four_stages=False),
+    block=None,
+    options=("maximizer",),
+    about="(ablation) the 3-stage network for comparing maximizers",
+)
 register_model("rn26", partial(resnet, units=2), block=None, options=("maximizer",))
 register_model(
     "rn26-1x1",
     partial(resnet, units=2, block=ShortcutOnly),
     block=None,
     options=("maximizer", "smooth_shortcut"),
+    about="(control) rn26 with only the 1x1 convolution of the block's shortcut",
 )
 register_model(
     "rn26-aux",
@@ -131,6 +138,7 @@ register_model(
     partial(resnet, units=2, block=partial(FeatureEmbedding, form="cosine")),
     block="embed",
     options=("maximizer", "softmax_on_bn", "window"),
+    about="(the authors' later form) rn26-embed with cosine scores and values and an identity shortcut",
 )
 local = partial(resnet, units=2, block=FeatureEmbedding, stage3_kernel=1, window=2)
 """`rn26-embed` whose patches see 19 x 19 pixels instead of 43 x 43: stage 3 has no 3x3 kernels, and a patch is 2x2."""
@@ -139,6 +147,7 @@ register_model(  # 316 kernels in place of 128: as many parameters as rn26-embed
     partial(local, stage3_inner=316),
     block="embed",
     options=("maximizer", *BLOCK_OPTIONS),
+    about="(ours) rn26-embed whose patches see 19 x 19 pixels instead of 43 x 43",
 )
 register_model("rn38", partial(resnet, units=3), block=None, options=("maximizer",))
 register_model(
