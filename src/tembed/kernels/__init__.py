@@ -1,7 +1,7 @@
 """Fast forms of what the networks spend their time on. Each replaces a plain torch form and gives the same result.
 
 The kernels in ``csrc`` are for the CPU and are compiled on first use; the exact P2 has a Triton kernel for GPUs, too.
-Where no kernel applies (other device, type or layout, autocast, no compiler), the plain form runs instead.
+Where no kernel applies (other device, type or layout, no compiler), the plain form runs instead.
 """
 
 from tembed.kernels import exact_p2 as perturbed
