@@ -16,7 +16,7 @@ Put = Callable[..., Path]
 def put(tmp_path: Path) -> Put:
     """Writes a summary as `tembed runs --save` does: ``put(recipe, accuracy)``, accuracy in %.
 
-    ``metrics`` are the same for every epoch.
+    ``metrics`` are the same for every epoch. ``epochs``: after how many the run stopped, by default all of them.
     """
     folder = tmp_path / "summaries"
     folder.mkdir()
@@ -27,21 +27,23 @@ def put(tmp_path: Path) -> Put:
         sha256: str = "a" * 64,
         test_images: int = 12000,
         metrics: dict[str, float | None] | None = None,
+        epochs: int | None = None,
     ) -> Path:
         recipe = recipe.complete()
+        epochs = recipe.epochs if epochs is None else epochs
         curve: list[dict[str, Any]] = [
-            {"epoch": epoch, "val_accuracy": accuracy / 100 * epoch / recipe.epochs, **(metrics or {})}
-            for epoch in range(1, recipe.epochs + 1)
+            {"epoch": epoch, "val_accuracy": accuracy / 100 * epoch / epochs, **(metrics or {})}
+            for epoch in range(1, epochs + 1)
         ]
         value = {
             "recipe": recipe.to_json() | {"preset": recipe.preset},
             "data_sha256": sha256,
             "curve": curve,
             "result": {
-                "best_epoch": recipe.epochs,
+                "best_epoch": epochs,
                 "val_accuracy": accuracy / 100,
                 "test_accuracy": accuracy / 100,
-                "epochs": recipe.epochs,
+                "epochs": epochs,
                 "test": {"images": test_images},
                 "total_seconds": 60.0,
             },

@@ -54,6 +54,27 @@ def test_a_cell_is_mean_spread_n_epochs_paper_and_difference(put: Put, tmp_path:
     assert "Missing altogether: CIFAR-100, Mini-ImageNet." in text
 
 
+def test_early_stopping_shows_the_epochs_that_were_trained(put: Put, tmp_path: Path) -> None:
+    settings = {"patience": 15, "schedule": "plateau", "conventions": "keras"}
+    for seed, epochs in enumerate((66, 71)):
+        put(Recipe.paper("rn26", "cifar10", seed=seed, **settings), 90.0, epochs=epochs)
+    put(Recipe.paper("rn26-embed", "cifar10", **settings), 91.0, epochs=50)
+    text = " ".join(report(put, tmp_path).split())
+    assert "Paper preset, at most 200 epochs," in text
+    assert "| RN26 | 90.00 ± 0.00 | 89.52 | +0.48 | 2 | 66 to 71 |" in text
+    assert "| RN26-Ours | 91.00 | 91.06 | -0.06 | 1 | 50 |" in text
+
+
+def test_a_training_that_fills_the_papers_gaps_is_not_called_another_training(put: Put, tmp_path: Path) -> None:
+    put(Recipe.paper("rn26", "cifar10", schedule="plateau", conventions="keras"), 90.0)
+    put(Recipe.paper("rn26", "cifar100", schedule="plateau", lr=2e-3), 60.0)
+    text = " ".join(report(put, tmp_path).split())
+    ours, other = text.partition("schedule plateau ")[2].partition("schedule plateau ")[::2]
+    assert "the paper does not state conventions and schedule, so these are guesses" in ours
+    assert "not the paper's training" not in ours
+    assert "this is not the paper's training" in other
+
+
 def test_runs_that_differ_in_more_than_the_seed_are_in_different_cells(put: Put) -> None:
     same = [put(Recipe.paper("rn26", "cifar10", seed=seed), 80.0 + seed) for seed in (0, 1)]
     for change in ({"epochs": 3}, {"split": "official"}, {"split_seed": 1}, {"lr": 2e-3}, {"train_images": 1000}):

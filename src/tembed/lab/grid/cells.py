@@ -66,6 +66,12 @@ class Cell:
         return sorted(record.recipe.seed for record in self.records)
 
     @property
+    def epochs(self) -> str:
+        """How many epochs its runs trained; with early stopping, that differs between seeds."""
+        trained = [len(record.curve) for record in self.records]
+        return str(min(trained)) if min(trained) == max(trained) else f"{min(trained)} to {max(trained)}"
+
+    @property
     def is_standard(self) -> bool:
         """Whether the network and its loss are those of Table 1."""
         return standard(self.recipe) == self.recipe

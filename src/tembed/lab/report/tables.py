@@ -1,6 +1,8 @@
 """The tables of a report: Table 1 beside the paper's, tests of the block, and the claims of §4.1 and §4.2."""
 
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from tembed.lab.claims.accuracies import Checked, check_claims, check_paper
 from tembed.lab.claims.claim import SEEDS
@@ -11,6 +13,8 @@ from tembed.lab.report.document import Element, Heading, Items, Table, Text
 from tembed.paper import ACCURACY, BASELINES, CLAIMS, DATASETS, LABELS, PARAMETERS_ONLY, TEST_IMAGES
 
 MISSING = "missing"
+SILENT = ("conventions", "schedule", "warmup", "patience")
+"""Settings that the paper does not state, besides the number of epochs."""
 
 Regimes = dict[Regime, list[Cell]]
 
@@ -79,8 +83,12 @@ def caution(cells: list[Cell]) -> str:
     words = []
     if fewest == 1:
         words.append("some cells have one seed only, so their differences mean little")
-    if recipe.preset != "paper" or recipe.train_images is not None:
+    usual: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(recipe) if field.name in SILENT}
+    stated = dataclasses.replace(recipe, **usual)
+    if stated.preset != "paper" or recipe.train_images is not None:
         words.append("this is not the paper's training")
+    elif guessed := [name for name in SILENT if getattr(recipe, name) != usual[name]]:
+        words.append(f"the paper does not state {' and '.join(guessed)}, so these are guesses")
     if recipe.epochs < 100:
         few = "1 epoch is" if recipe.epochs == 1 else f"{recipe.epochs} epochs are"
         words.append(f"{few} few (the paper does not state a number; we assume 200)")
@@ -100,7 +108,7 @@ def _table(data: str, cells: dict[str, Cell]) -> list[Element]:
             continue
         sample = cell.sample
         printed, difference = ("-", "-") if paper is None else (f"{paper:.2f}", f"{sample.mean - paper:+.2f}")
-        rows.append((label, score(sample), printed, difference, str(sample.n), str(cell.recipe.epochs)))
+        rows.append((label, score(sample), printed, difference, str(sample.n), cell.epochs))
     header = ("network", "measured", "paper", "difference", "n", "epochs")
     elements: list[Element] = [Heading(data_title(data), 4), Table(header, tuple(rows))]
     return [*elements, Text(f"Missing (the paper's number): {', '.join(absent)}.")] if absent else elements
@@ -111,9 +119,10 @@ def block_against_baseline(cells: list[Cell]) -> list[Element]:
     elements: list[Element] = [
         Heading("Block against baseline"),
         Text(
-            "The interval (95 %) of a difference covers the choice of test images, with the binomial error of each "
-            "network. p: Welch's two-sided t-test over seeds. Corrected: with Holm's method for all tests of a table. "
-            "Two or three seeds reveal only large differences: one that is not significant may still be real."
+            "The interval (95 %) of a difference covers the choice of test images. It is paired where the runs record "
+            "which images they classify correctly, otherwise with the binomial error of each network. p: Welch's "
+            "two-sided t-test over seeds. Corrected: with Holm's method for all tests of a table. Two or three seeds "
+            "reveal only large differences: one that is not significant may still be real."
         ),
     ]
     variants = sorted(cells, key=lambda cell: not cell.is_standard)  # the network of Table 1 comes first
@@ -162,12 +171,12 @@ def claims(regimes: Regimes) -> list[Element]:
         Heading("The claims of §4.1 and §4.2"),
         Text(
             "We read each claim as comparisons on every dataset; all of them must hold, or more than half if the paper "
-            f"says mostly. For these weights: tested over the choice of test images, with the binomial error of each "
-            "accuracy, which is larger than that of a paired test. For the method: tested over seeds; with fewer than "
-            f"{SEEDS} of a network the verdict is unclear. Both tests are one-sided, at p < {LEVEL}, and corrected "
-            "across the claims of a table by Holm's method. A claim does not hold if the opposite is significant, and "
-            "is unclear otherwise. The intervals are two-sided (95 %), so a claim can hold although its interval just "
-            "includes 0."
+            "says mostly. For these weights: tested over the choice of test images, in pairs where the runs record "
+            "which images they classify correctly, otherwise with the binomial error of each accuracy, which is "
+            f"larger. For the method: tested over seeds; with fewer than {SEEDS} of a network the verdict is unclear. "
+            f"Both tests are one-sided, at p < {LEVEL}, and corrected across the claims of a table by Holm's method. A "
+            "claim does not hold if the opposite is significant, and is unclear otherwise. The intervals are two-sided "
+            "(95 %), so a claim can hold although its interval just includes 0."
         ),
         Items(tuple(f"{claim.text} Read as: {claim.reading}." for claim in CLAIMS)),
         Heading("On the paper's own Table 1", 3),
