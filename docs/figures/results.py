@@ -70,8 +70,8 @@ def verdicts() -> list[Element]:
     words = (
         f"The shipped {saved['model']} on CIFAR-10: {saved['points']:,} patches of {saved['images']:,} test images, "
         "n = 1, without runs of -aux and -1x1. Last column: the training nearest to the paper's, n = 1, with the "
-        "difference to the control that is beaten least surely. One seed says nothing about the method. The rules are "
-        "on the page Analysis, and what to doubt on the page What does not hold."
+        "difference to the control that is beaten least surely. One seed says nothing about the method. Rules: "
+        "page Analysis; doubts: page What does not hold."
     )
     shipped, other = ([read_claim(claim) for claim in record["claims"]] for record in records)
     named = {claim.name: claim for claim in other}
