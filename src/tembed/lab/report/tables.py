@@ -120,7 +120,7 @@ def block_against_baseline(cells: list[Cell]) -> list[Element]:
         Heading("Block against baseline"),
         Text(
             "The interval (95 %) of a difference covers the choice of test images. It is paired where the runs record "
-            "which images they classify correctly, otherwise with the binomial error of each network. p: Welch's "
+            "which images they classify correctly; otherwise it uses the binomial error of each network. p: Welch's "
             "two-sided t-test over seeds. Corrected: with Holm's method for all tests of a table. Two or three seeds "
             "reveal only large differences: one that is not significant may still be real."
         ),
