@@ -50,10 +50,10 @@ def vital_signs() -> list[Element]:
     """What each network with a block loses without a part of it, and the mean over the seeds of one recipe."""
     found = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted((RESULTS / "vital").glob("*.json"))}
     found = {name: one for name, one in found.items() if one["share"] is not None}
-    names = list(next(iter(found.values()))["knock_outs"])
+    names = [name for name in next(iter(found.values()))["knock_outs"] if name != "shortcut = 0"]
     rows: list[tuple[str, ...]] = []
     for name, one in found.items():
-        costs = [f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in one["knock_outs"].values()]
+        costs = [f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in map(one["knock_outs"].get, names)]
         rows.append((name, f"{100 * one['share']:.1f} %", f"{100 * one['accuracy']:.2f}", *costs))
     for recipe, pattern in POOLED.items():
         seeds = [one for name, one in found.items() if fnmatch(name, pattern)]
@@ -61,8 +61,8 @@ def vital_signs() -> list[Element]:
     (images,) = {one["images"] for one in found.values()}
     words = (
         "The share of the variance that f' has in what the block writes, and the points that the head loses on "
-        f"{images:,} test images if a part of the block is replaced (page Vital signs). p: paired over images. Last "
-        "rows: ± is the error over images, and p is the two-sided t-test of the costs over seeds."
+        f"{images:,} test images, in float32, if a part of the block is replaced (page Vital signs). p: paired over "
+        "images. Last rows: ± is the error over images, and p is the two-sided t-test of the costs over seeds."
     )
     header = ("run", "share of f'", "intact, %", *names)
     return [Heading("Is the block at work?"), Text(words), Table(header, tuple(rows))]
