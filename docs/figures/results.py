@@ -132,13 +132,13 @@ def wrapped(line: str) -> str:
 
 
 def report() -> list[Element]:
-    """The sections `SHOWN` of what `tembed report results` says, without its lists of what was not run."""
+    """The sections `SHOWN` of what `tembed report results` says, without what it repeats in every table."""
     shown, elements = False, []
     for element in report_elements(read_runs([RESULTS])):
         if isinstance(element, Heading) and element.level <= 2:
             shown = element.text in SHOWN
-        is_list = isinstance(element, Text) and element.text.startswith("Missing")
-        elements += [element] if shown and not is_list else []
+        repeated = isinstance(element, Text) and element.text.startswith(("Missing", "Caution"))
+        elements += [element] if shown and not repeated else []
     return elements
 
 
