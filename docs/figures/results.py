@@ -43,7 +43,7 @@ OTHERS = {
 }
 """The analyses whose verdicts stand beside those of the shipped weights on CIFAR-10."""
 OVER_SEEDS = "CIFAR-100"
-"""The one of them that has three seeds of every network."""
+"""The one of them that has several seeds of every network."""
 
 
 def vital_signs() -> list[Element]:
@@ -53,7 +53,9 @@ def vital_signs() -> list[Element]:
     names = [name for name in next(iter(found.values()))["knock_outs"] if name != "shortcut = 0"]
     rows: list[tuple[str, ...]] = []
     for name, one in found.items():
-        costs = [f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in map(one["knock_outs"].get, names)]
+        costs = [
+            f"{100 * out['cost']:+.2f} ({p_text(out['p'])})" for out in (one["knock_outs"][name] for name in names)
+        ]
         rows.append((name, f"{100 * one['share']:.1f} %", f"{100 * one['accuracy']:.2f}", *costs))
     for recipe, pattern in POOLED.items():
         seeds = [one for name, one in found.items() if fnmatch(name, pattern)]
@@ -79,12 +81,12 @@ def pooled(seeds: list[dict[str, Any]], name: str) -> str:
 
 def verdicts() -> list[Element]:
     """What the analyses say about each part of each sentence: the shipped weights' in words, the others' in short."""
-    saved = analysis_of(SHIPPED)
+    saved, seeds = analysis_of(SHIPPED), len(analysis_of(OTHERS[OVER_SEEDS])["seeds"]["run"])
     words = (
         f"The shipped {saved['model']} on CIFAR-10: {saved['points']:,} patches of {saved['images']:,} test images, "
         "without runs of -aux and -1x1. Then the verdicts of other weights, n = 1 each, with the difference to the "
-        f"control that is beaten least surely. Last column: {OVER_SEEDS} over three seeds. Datasets without "
-        "super-classes are judged by classes. Rules: page Analysis; doubts: page What does not hold."
+        "control that is beaten least surely; columns may differ in that control, so their numbers do not compare. "
+        f"Last column: {OVER_SEEDS} over {seeds} seeds. Datasets without super-classes are judged by classes."
     )
     tables = {title: {claim.name: claim for claim in judged(analysis_of(name))} for title, name in OTHERS.items()}
     table = verdict_table(judged(saved))

@@ -37,7 +37,7 @@ def test_a_contrast_of_four_samples_has_its_level_under_the_null() -> None:
 def test_one_seed_allows_no_test() -> None:
     one = contrast([Sample((90.0,))], [Sample((89.0, 89.5))])
     assert one.value == pytest.approx(0.75)
-    assert one.seed_test() == (None, "needs two seeds of each")
+    assert one.seed_test() == (None, "needs two seeds each")
     assert Sample((90.0,)).std is None
     equal = contrast([Sample((90.0, 90.0))], [Sample((89.0, 89.0))])
     assert equal.seed_test()[0] is None

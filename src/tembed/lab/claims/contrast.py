@@ -88,7 +88,7 @@ class Contrast:
     def seed_test(self) -> tuple[float | None, str]:
         """The two-sided p-value of "no difference" over seeds; or None, and what a test needs."""
         if self.n < 2:
-            return None, "needs two seeds of each"
+            return None, "needs two seeds each"
         error, freedom = self.seed_error()
         if error == 0:
             return None, "needs seeds with different results"
